@@ -1,0 +1,43 @@
+"""Every error that a user can cause, each with a message that says what is wrong and what to do.
+
+LastSeenError
+├── VideoError         a file that cannot be read as video
+├── QueryError         a picture, box or time that cannot serve as a question
+├── WeightsError       weights that are missing, damaged or of another model
+├── AnnotationError    a malformed VQ2D or EgoTracks annotation file
+├── PredictionsError   a malformed challenge (prediction) file
+├── TrackError         a malformed answer (ResponseTrack JSON)
+└── OutputError        an output path that cannot be written
+"""
+
+
+class LastSeenError(Exception):
+    """Base of all errors that the command line prints as one line."""
+
+
+class VideoError(LastSeenError):
+    pass
+
+
+class QueryError(LastSeenError):
+    pass
+
+
+class WeightsError(LastSeenError):
+    pass
+
+
+class AnnotationError(LastSeenError):
+    pass
+
+
+class PredictionsError(LastSeenError):
+    pass
+
+
+class TrackError(LastSeenError):
+    pass
+
+
+class OutputError(LastSeenError):
+    pass
