@@ -1,0 +1,81 @@
+"""Query-to-frame correspondence: the paper's spatial transformer, and the fusion it beat.
+
+Both split at the query: `prepare` is the part that sees the frame alone (once per video),
+`forward` the part that needs the query (once per question).
+"""
+
+from __future__ import annotations
+
+import torch
+from einops import rearrange, repeat
+from torch import Tensor, nn
+
+from lastseen.model.attention import FeedForward, MultiHead
+
+
+def conv_block(channels_in: int, channels_out: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(channels_in, channels_out, 3, stride, 1), nn.BatchNorm2d(channels_out), nn.LeakyReLU(0.01)
+    )
+
+
+class SpatialTransformer(nn.Module):
+    """Each frame's tokens look at each other, then at the query's, in 1 (the paper) or more layers.
+
+    | frames | [n, c, h, w] of any number of frames |
+    | query  | [n, c, h, w], one per frame          |
+    """
+
+    def __init__(self, dim: int = 256, heads: int = 4, hidden: int = 1024, layers: int = 1) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(SpatialLayer(dim, heads, hidden) for _ in range(layers))
+
+    def prepare(self, frames: Tensor) -> Tensor:
+        tokens = self.layers[0].look_at_frame(rearrange(frames, "n c h w -> n (h w) c"))
+        return rearrange(tokens, "n (h w) c -> n c h w", h=frames.shape[2])
+
+    def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
+        tokens = rearrange(prepared, "n c h w -> n (h w) c")
+        context = rearrange(query, "n c h w -> n (h w) c")
+        for number, layer in enumerate(self.layers):
+            if number:  # the first layer's look at the frame was taken in `prepare`
+                tokens = layer.look_at_frame(tokens)
+            tokens = layer.look_at_query(tokens, context)
+        return rearrange(tokens, "n (h w) c -> n c h w", h=prepared.shape[2])
+
+
+class SpatialLayer(nn.Module):
+    def __init__(self, dim: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.frame_attention = MultiHead(dim, heads)
+        self.frame_norm = nn.LayerNorm(dim)
+        self.query_attention = MultiHead(dim, heads)
+        self.query_norm = nn.LayerNorm(dim)
+        self.feed_forward = FeedForward(dim, hidden)
+        self.feed_norm = nn.LayerNorm(dim)
+
+    def look_at_frame(self, tokens: Tensor) -> Tensor:
+        return self.frame_norm(tokens + self.frame_attention(tokens, tokens))
+
+    def look_at_query(self, tokens: Tensor, query: Tensor) -> Tensor:
+        tokens = self.query_norm(tokens + self.query_attention(tokens, query))
+        return self.feed_norm(tokens + self.feed_forward(tokens))
+
+
+class ConvFusion(nn.Module):
+    """The paper's ablation: the query pooled to one vector, laid beside every patch, then convolved."""
+
+    def __init__(self, dim: int = 256, query_side: int = 32) -> None:
+        super().__init__()
+        # halve until one cell is left: 32 -> 16 -> 8 -> 4 -> 2 -> 1
+        self.pool = nn.Sequential(*(conv_block(dim, dim, stride=2) for _ in range(query_side.bit_length() - 1)))
+        self.fuse = nn.Sequential(conv_block(2 * dim, dim), conv_block(dim, dim))
+
+    def prepare(self, frames: Tensor) -> Tensor:
+        return frames
+
+    def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
+        vector = self.pool(query).mean((2, 3))
+        height, width = prepared.shape[2:]
+        tiled = repeat(vector, "n c -> n c h w", h=height, w=width)
+        return self.fuse(torch.cat([prepared, tiled], 1))

@@ -1,0 +1,123 @@
+"""Prediction heads: from propagated features to boxes and logits on every frame."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from lastseen.model.correspondence import conv_block
+
+ANCHOR_SIZES_PX = (16.0, 32.0, 64.0, 128.0)
+ANCHOR_RATIOS = (0.5, 1.0, 2.0)  # height / width
+
+
+class Predictions(NamedTuple):
+    """What the model says of each frame; n candidates a frame (one without anchors).
+
+    | boxes  | [b, t, n, 4] | x1 y1 x2 y2 in the unit square of the padded frame |
+    | logits | [b, t, n]    | higher: the query is there                         |
+    """
+
+    boxes: Tensor
+    logits: Tensor
+
+    def best(self) -> Predictions:
+        """The most likely candidate of each frame: boxes [b, t, 4], logits [b, t]."""
+        logits, choice = self.logits.max(-1)
+        boxes = self.boxes.take_along_dim(choice[..., None, None], 2).squeeze(2)
+        return Predictions(boxes, logits)
+
+
+def make_anchors(grid: int, image_size: int) -> Tensor:
+    """[grid * grid * 12, 4] centre row, centre column, height, width, in units of the image.
+
+    Order: row, column, size, ratio. Not clipped at the border.
+    """
+    centres = (torch.arange(grid) + 0.5) / grid
+    size = torch.tensor(ANCHOR_SIZES_PX)[:, None] / image_size
+    ratio = torch.tensor(ANCHOR_RATIOS)
+    width = (size**2 / ratio).sqrt()
+    shapes = torch.stack([ratio * width, width], -1).flatten(0, 1)  # [12, 2]
+    rows, columns = torch.meshgrid(centres, centres, indexing="ij")
+    centre = torch.stack([rows, columns], -1).reshape(-1, 1, 2).expand(-1, len(shapes), -1)
+    return torch.cat([centre, shapes.expand(len(centre), -1, -1)], -1).flatten(0, 1)
+
+
+def corners(boxes_yxhw: Tensor) -> Tensor:
+    """Centre row, centre column, height, width -> x1 y1 x2 y2."""
+    y, x, h, w = boxes_yxhw.unbind(-1)
+    return torch.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], -1)
+
+
+class AnchorHead(nn.Module):
+    """Twelve anchors on each cell of a 16 x 16 grid, refined by addition.
+
+    | in  | [b, t, c, 8, 8]                            |
+    | out | Predictions with n = 16 * 16 * 12 = 3072    |
+    """
+
+    anchors: Tensor
+
+    def __init__(self, dim: int = 256, *, grid: int = 16, image_size: int = 448) -> None:
+        super().__init__()
+        per_cell = len(ANCHOR_SIZES_PX) * len(ANCHOR_RATIOS)
+        self.trunk = Trunk(dim)
+        self.box = nn.Conv2d(dim, 4 * per_cell, 3, padding=1)
+        self.score = nn.Conv2d(dim, per_cell, 3, padding=1)
+        self.register_buffer("anchors", make_anchors(grid, image_size), persistent=False)
+        start_near_zero(self.box, self.score)
+
+    def forward(self, frames: Tensor) -> Predictions:
+        batch = len(frames)
+        for_box, for_score = self.trunk(rearrange(frames, "b t c h w -> (b t) c h w"))
+        delta = rearrange(self.box(for_box), "(b t) (a four) h w -> b t (h w a) four", b=batch, four=4)
+        logits = rearrange(self.score(for_score), "(b t) a h w -> b t (h w a)", b=batch)
+        return Predictions(corners(self.anchors + delta), logits)
+
+
+class SingleBoxHead(nn.Module):
+    """The paper's ablation without anchors: one box and one score a frame, pooled over the grid."""
+
+    def __init__(self, dim: int = 256) -> None:
+        super().__init__()
+        self.trunk = Trunk(dim)
+        self.box = nn.Linear(dim, 4)
+        self.score = nn.Linear(dim, 1)
+        start_near_zero(self.box, self.score)
+
+    def forward(self, frames: Tensor) -> Predictions:
+        batch = len(frames)
+        for_box, for_score = self.trunk(rearrange(frames, "b t c h w -> (b t) c h w"))
+        # sigmoid: an untrained head starts at the middle of the picture with half its size
+        yxhw = self.box(for_box.mean((2, 3))).sigmoid()
+        logits = self.score(for_score.mean((2, 3)))
+        return Predictions(
+            corners(rearrange(yxhw, "(b t) four -> b t 1 four", b=batch)),
+            rearrange(logits, "(b t) 1 -> b t 1", b=batch),
+        )
+
+
+class Trunk(nn.Module):
+    """Twice the resolution, then one half of the channels for the box and one for the score."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.enlarge = nn.ConvTranspose2d(dim, dim, 4, stride=2, padding=1)
+        self.split = conv_block(dim, 2 * dim)
+        self.dropout = nn.Dropout(0.2)
+        self.for_box = nn.Sequential(*(conv_block(dim, dim) for _ in range(3)))
+        self.for_score = nn.Sequential(*(conv_block(dim, dim) for _ in range(3)))
+
+    def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        box_half, score_half = self.split(self.enlarge(frames)).chunk(2, 1)
+        return self.for_box(self.dropout(box_half)), self.for_score(self.dropout(score_half))
+
+
+def start_near_zero(*layers: nn.Conv2d | nn.Linear) -> None:
+    for layer in layers:
+        nn.init.normal_(layer.weight, std=1e-6)
+        if layer.bias is not None:
+            nn.init.normal_(layer.bias, std=1e-6)

@@ -1,0 +1,37 @@
+"""From uint8 pictures to what the backbone reads. Tensors only, the same code on CPU and GPU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+from lastseen.box import Letterbox
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
+    """[n, h, w, 3] uint8 -> [n, 3, canvas h, canvas w] normalised; `padding` is a grey in [0, 1]."""
+    content = resized(frames, letterbox.content_width, letterbox.content_height)
+    if content.shape[-2:] == (letterbox.canvas_height, letterbox.canvas_width):
+        return normalised(content)
+    right = letterbox.canvas_width - letterbox.content_width - letterbox.left
+    below = letterbox.canvas_height - letterbox.content_height - letterbox.top
+    return normalised(F.pad(content, (letterbox.left, right, letterbox.top, below), value=padding))
+
+
+def resized(pictures: Tensor, width: int, height: int) -> Tensor:
+    """[n, h, w, 3] uint8 -> [n, 3, height, width] in [0, 1], anti-aliased."""
+    planes = rearrange(pictures, "n h w c -> n c h w").float() / 255
+    if planes.shape[-2:] == (height, width):
+        return planes
+    return F.interpolate(planes, (height, width), mode="bilinear", antialias=True).clamp(0, 1)
+
+
+def normalised(pictures: Tensor) -> Tensor:
+    """[n, 3, h, w] in [0, 1] -> ImageNet's mean and deviation."""
+    mean, std = (torch.tensor(x, device=pictures.device)[:, None, None] for x in (MEAN, STD))
+    return (pictures - mean) / std

@@ -1,0 +1,122 @@
+"""VQLoC: single-stage visual query localization (Jiang, Ramakrishnan, Grauman, NeurIPS 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from einops import rearrange, repeat
+from torch import Tensor, nn
+
+from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
+from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
+from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
+from lastseen.model.propagation import SpatioTemporalTransformer
+
+GRID = 8  # the propagation's grid; the head's is twice as fine
+
+
+@dataclass(frozen=True, kw_only=True)
+class VQLoCConfig:
+    """The paper's model by default; every field that its ablations vary can be set."""
+
+    backbone: BackboneConfig = VIT_B
+    image_size: int = 448  # or 224
+    clip_length: int = 30  # frames
+    dim: int = 256
+    fusion: str = "attention"  # or "conv"
+    spatial_layers: int = 1  # or 3
+    attention_radius: int | None = 2  # frames on each side; None: the whole clip
+    anchors: bool = True
+    padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
+
+    def __post_init__(self) -> None:
+        if self.fusion not in ("attention", "conv"):
+            raise ValueError(f'fusion must be "attention" or "conv", got {self.fusion!r}')
+        if self.image_size % self.backbone.patch:
+            raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
+
+    @property
+    def side(self) -> int:
+        """Patches along one edge of the input."""
+        return self.image_size // self.backbone.patch
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> VQLoCConfig:
+        unknown = set(data) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"unknown fields in the model's config: {', '.join(sorted(unknown))}")
+        backbone = {**data["backbone"], "blocks": tuple(data["backbone"]["blocks"])}
+        return cls(**{**data, "backbone": BackboneConfig(**backbone)})
+
+
+class VQLoC(nn.Module):
+    """The four stages; `encode` once per video, `localize` once per query.
+
+    | frames, queries          | [.., 3, size, size]      normalised RGB         |
+    | features after `encode`  | [n, dim, side, side]     query-independent      |
+    | Predictions              | [b, t, candidates, ..]   boxes and logits       |
+    """
+
+    def __init__(
+        self,
+        config: VQLoCConfig,
+        backbone: nn.Module,
+        correspondence: SpatialTransformer | ConvFusion,
+        propagation: SpatioTemporalTransformer,
+        head: AnchorHead | SingleBoxHead,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = backbone.requires_grad_(False)  # the paper's is frozen
+        self.reduce = nn.Sequential(
+            *conv_block(config.backbone.channels, config.dim), *conv_block(config.dim, config.dim)
+        )
+        self.correspondence = correspondence
+        self.propagation = propagation
+        self.head = head
+
+    @classmethod
+    def from_config(cls, config: VQLoCConfig) -> VQLoC:
+        correspondence = (
+            SpatialTransformer(config.dim, layers=config.spatial_layers)
+            if config.fusion == "attention"
+            else ConvFusion(config.dim, config.side)
+        )
+        propagation = SpatioTemporalTransformer(
+            config.dim,
+            radius=config.attention_radius,
+            clip_length=config.clip_length,
+            side=config.side,
+            grid=GRID,
+        )
+        head = (
+            AnchorHead(config.dim, grid=2 * GRID, image_size=config.image_size)
+            if config.anchors
+            else SingleBoxHead(config.dim)
+        )
+        return cls(config, Backbone(config.backbone), correspondence, propagation, head)
+
+    def forward(self, clips: Tensor, queries: Tensor, lengths: Tensor | None = None) -> Predictions:
+        """clips [b, t, 3, size, size], queries [b, 3, size, size]; `lengths` [b] if clips are padded."""
+        features = self.encode(rearrange(clips, "b t c h w -> (b t) c h w"))
+        features = rearrange(features, "(b t) c h w -> b t c h w", b=len(clips))
+        return self.localize(features, self.encode_query(queries), lengths)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """All that does not depend on the query: [n, 3, size, size] -> [n, dim, side, side]."""
+        return self.correspondence.prepare(self.reduce(self.backbone(frames)))
+
+    def encode_query(self, queries: Tensor) -> Tensor:
+        return self.reduce(self.backbone(queries))
+
+    def localize(self, features: Tensor, query: Tensor, lengths: Tensor | None = None) -> Predictions:
+        """features [b, t, dim, side, side] of `encode`, query [b, dim, side, side] of `encode_query`."""
+        batch, time = features.shape[:2]
+        per_frame = repeat(query, "b c h w -> (b t) c h w", t=time)
+        matched = self.correspondence(rearrange(features, "b t c h w -> (b t) c h w"), per_frame)
+        matched = rearrange(matched, "(b t) c h w -> b t c h w", b=batch)
+        return self.head(self.propagation(matched, lengths))

@@ -1,0 +1,251 @@
+"""Weights: bundled, on disk, or converted from the published checkpoints. Verified, loaded strictly.
+
+A model is a folder: `config.json` (what it is) beside `model.safetensors` (its numbers).
+A backbone is one file with DINOv2's own key names: bundled, official (.pth) or derived.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+import tempfile
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lastseen.errors import WeightsError
+from lastseen.model import VIT_B, VIT_G, VIT_L, VIT_S, Backbone, BackboneConfig, VQLoC, VQLoCConfig
+
+State = dict[str, Tensor]
+
+BUNDLED_BACKBONE = "backbone_vits14_reg4.safetensors"
+BUNDLED_BACKBONE_SHA256 = "e5c577c49f2dcfe031fca660e481942100c5f8c8b5082e6778d5c6c8f03df8b5"
+
+
+def bundled_backbone() -> Path:
+    """The backbone inside the package (DINOv2-derived ViT-S/14; see NOTICE), its checksum verified."""
+    path = Path(str(files("lastseen") / "assets" / BUNDLED_BACKBONE))
+    if not path.is_file():
+        raise WeightsError(f"{path} is missing: the installation is incomplete, install lastseen again")
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != BUNDLED_BACKBONE_SHA256:
+        raise WeightsError(
+            f"{path} is damaged (sha256 {found[:12]}..., expected {BUNDLED_BACKBONE_SHA256[:12]}...): "
+            "install lastseen again"
+        )
+    return path
+
+
+def load_backbone(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    blocks: tuple[int, ...] = (-1,),
+    final_norm: bool = True,
+) -> Backbone:
+    """A backbone from the package (no path) or from an official or derived DINOv2 file."""
+    source = bundled_backbone() if path is None else Path(path)
+    state = read_state(source)
+    state.pop("mask_token", None)  # pre-training only
+    try:
+        config = backbone_config(state)
+    except KeyError as error:
+        raise WeightsError(
+            f"{source} is not a DINOv2 backbone: no {error.args[0]!r} in it; expected a ViT-S, B, L or g /14 file "
+            "such as dinov2_vits14_pretrain.pth or dinov2_vitb14_reg4_pretrain.pth"
+        ) from None
+    try:
+        config = replace(config, blocks=blocks, final_norm=final_norm)
+    except ValueError as error:
+        raise WeightsError(f"{source}: {error}") from None
+    backbone = Backbone(config)
+    _load_strictly(backbone, state, source)
+    return backbone.eval()
+
+
+def backbone_config(state: State) -> BackboneConfig:
+    """The shape of a DINOv2 state dict, read off its tensors."""
+    dim = state["pos_embed"].shape[-1]
+    depth = 1 + max((int(m[1]) for m in map(re.compile(r"blocks\.(\d+)\.").match, state) if m), default=-1)
+    if not depth:
+        raise KeyError("blocks.0.norm1.weight")
+    known = {shape.dim: shape for shape in (VIT_S, VIT_B, VIT_L, VIT_G)}
+    heads = known[dim].heads if dim in known else max(1, dim // 64)
+    registers = state["register_tokens"].shape[1] if "register_tokens" in state else 0
+    ffn = "swiglu" if "blocks.0.mlp.w12.weight" in state else "mlp"
+    return BackboneConfig(dim=dim, depth=depth, heads=heads, registers=registers, ffn=ffn)
+
+
+def load_model(folder: str | os.PathLike[str]) -> VQLoC:
+    """A VQLoC from a folder that `save_model` or `lastseen convert` wrote."""
+    root = Path(folder)
+    config_file, weights_file = root / "config.json", root / "model.safetensors"
+    for file in (config_file, weights_file):
+        if not file.is_file():
+            raise WeightsError(
+                f"{root} is not a model: {file.name} is missing; expected a folder made by 'lastseen convert'"
+            )
+    try:
+        config = VQLoCConfig.from_dict(json.loads(config_file.read_text()))
+    except (ValueError, TypeError, KeyError) as error:
+        raise WeightsError(f"{config_file}: not a model's config: {error}") from None
+    model = VQLoC.from_config(config)
+    _load_strictly(model, read_state(weights_file), weights_file)
+    return model.eval()
+
+
+def save_model(model: VQLoC, folder: str | os.PathLike[str]) -> None:
+    """Write config.json and model.safetensors; the folder appears whole or not at all."""
+    target = Path(folder)
+    if target.exists() and any(target.iterdir()):
+        raise WeightsError(f"{target} exists and is not empty: choose a new folder, or remove it first")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, building / "model.safetensors")
+        (building / "config.json").write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
+        building.chmod(0o755)
+        if target.exists():
+            target.rmdir()
+        building.rename(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def read_state(path: Path) -> State:
+    """The tensors of a .safetensors or .pth/.pt file; never runs code from the file."""
+    if not path.exists():
+        raise WeightsError(f"{path}: no such weights file")
+    if path.is_dir():
+        raise WeightsError(f"{path} is a folder, not a weights file")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise WeightsError(
+            f"{path} cannot be read as plain tensors: it is damaged, or needs code to load, which is refused; "
+            "re-save its state_dict with torch.save, or as .safetensors"
+        ) from None
+    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(f"{path} is not a weights file that can be read ({reason}); download it again") from None
+    return _tensors_of(data, path)
+
+
+def _tensors_of(data: Any, path: Path) -> State:
+    """Checkpoints wrap the state dict in different ways; unwrap the usual ones."""
+    while isinstance(data, dict):
+        for wrapper in ("state_dict", "model", "teacher"):
+            if isinstance(data.get(wrapper), dict):
+                data = data[wrapper]
+                break
+        else:
+            break
+    if not isinstance(data, dict) or not data or not all(isinstance(v, Tensor) for v in data.values()):
+        raise WeightsError(f"{path} holds no state_dict: expected a dictionary of tensors")
+    return {key.removeprefix("module."): value for key, value in data.items()}
+
+
+def _load_strictly(module: torch.nn.Module, state: State, source: Path) -> None:
+    expected = module.state_dict()
+    missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
+    odd = [k for k in expected.keys() & state.keys() if expected[k].shape != state[k].shape]
+    if missing or extra or odd:
+        parts = [
+            f"{len(keys)} {what} (first: {min(keys)})"
+            for what, keys in (("missing", missing), ("unexpected", extra), ("of another shape", odd))
+            if keys
+        ]
+        raise WeightsError(f"{source} does not fit {type(module).__name__}: keys {', '.join(parts)}")
+    module.load_state_dict(state, strict=True)
+
+
+# --- The published VQLoC checkpoints -----------------------------------------------------------
+
+# (pattern of the published key, our key); both use the same index in layer lists
+_RENAMED = [
+    (r"pe_3d$", "propagation.positions"),
+    (r"(backbone|reduce)\.(.+)", r"\1.\2"),
+    (r"down_heads\.(\d+)\.(.+)", r"propagation.shrink.\1.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.self_attn\.(.+)", r"correspondence.layers.\1.frame_attention.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.multihead_attn\.(.+)", r"correspondence.layers.\1.query_attention.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.norm1\.(.+)", r"correspondence.layers.\1.frame_norm.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.norm2\.(.+)", r"correspondence.layers.\1.query_norm.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.norm3\.(.+)", r"correspondence.layers.\1.feed_norm.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.linear1\.(.+)", r"correspondence.layers.\1.feed_forward.up.\2"),
+    (r"CQ_corr_transformer\.(\d+)\.linear2\.(.+)", r"correspondence.layers.\1.feed_forward.down.\2"),
+    (r"feat_corr_transformer\.(\d+)\.self_attn\.(.+)", r"propagation.layers.\1.attention.\2"),
+    (r"feat_corr_transformer\.(\d+)\.norm1\.(.+)", r"propagation.layers.\1.attention_norm.\2"),
+    (r"feat_corr_transformer\.(\d+)\.norm2\.(.+)", r"propagation.layers.\1.feed_norm.\2"),
+    (r"feat_corr_transformer\.(\d+)\.linear1\.(.+)", r"propagation.layers.\1.feed_forward.up.\2"),
+    (r"feat_corr_transformer\.(\d+)\.linear2\.(.+)", r"propagation.layers.\1.feed_forward.down.\2"),
+    (r"head\.up_convs\.0\.(.+)", r"head.trunk.enlarge.\1"),
+    (r"head\.in_conv\.(.+)", r"head.trunk.split.\1"),
+    (r"head\.regression_conv\.(.+)", r"head.trunk.for_box.\1"),
+    (r"head\.classification_conv\.(.+)", r"head.trunk.for_score.\1"),
+    (r"head\.regression_head\.(.+)", r"head.box.\1"),
+    (r"head\.classification_head\.(.+)", r"head.score.\1"),
+]
+
+
+def convert_published(checkpoint: str | os.PathLike[str]) -> tuple[VQLoC, list[str]]:
+    """A published VQLoC checkpoint as our model, and the keys in it that no forward pass uses."""
+    source = Path(checkpoint)
+    published = read_state(source)
+    model = VQLoC.from_config(_published_config(published, source))
+    wanted = model.state_dict()
+    state: State = {}
+    unused = []
+    for key, value in published.items():
+        ours = _converted(key, value)
+        state.update({k: v for k, v in ours.items() if k in wanted})
+        if not any(k in wanted for k in ours):
+            unused.append(key)
+    for key in wanted.keys() - state.keys():
+        if key.endswith("num_batches_tracked"):  # a counter that inference never reads
+            state[key] = wanted[key]
+    _load_strictly(model, state, source)
+    return model.eval(), unused
+
+
+def _converted(key: str, value: Tensor) -> State:
+    for pattern, replacement in _RENAMED:
+        if match := re.fullmatch(pattern, key):
+            ours = match.expand(replacement)
+            break
+    else:
+        return {}
+    ours = ours.replace(".out_proj.", ".out.")
+    if ".in_proj_" not in ours:
+        return {ours: value}
+    prefix, kind = ours.split(".in_proj_")
+    return {f"{prefix}.{part}.{kind}": v for part, v in zip(("query", "key", "value"), value.chunk(3))}
+
+
+def _published_config(published: State, source: Path) -> VQLoCConfig:
+    backbone = {k.removeprefix("backbone."): v for k, v in published.items() if k.startswith("backbone.")}
+    heads = {key.split(".")[1] for key in published if key.startswith("down_heads.")}
+    spatial = {key.split(".")[1] for key in published if key.startswith("CQ_corr_transformer.")}
+    if "pe_3d" not in published or not heads or not spatial:
+        raise WeightsError(
+            f"{source} is not a published VQLoC checkpoint: pe_3d, down_heads or CQ_corr_transformer is missing"
+        )
+    shape = backbone_config(backbone)
+    return VQLoCConfig(
+        backbone=shape,
+        # The release keeps one halving more than it could use: 4 for 32 patches a side, 3 for 16.
+        image_size=2 ** (len(heads) + 1) * shape.patch,
+        clip_length=published["pe_3d"].shape[1] // 64,
+        spatial_layers=len(spatial),
+        padding=0.5,  # what the release pads with at test time
+    )
