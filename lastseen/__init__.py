@@ -1,1 +1,41 @@
-"""lastseen"""
+"""lastseen: where did I last see this?
+
+from lastseen import Localizer, Query, Video
+track = Localizer.from_pretrained().locate(Video("walk.mp4"), Query.from_image("keys.jpg"))
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from lastseen.box import Box as Box
+    from lastseen.errors import LastSeenError as LastSeenError
+    from lastseen.localizer import Localizer as Localizer
+    from lastseen.model import VQLoC as VQLoC
+    from lastseen.query import Query as Query
+    from lastseen.track import FramePredictions as FramePredictions
+    from lastseen.track import ResponseTrack as ResponseTrack
+    from lastseen.track import TrackRule as TrackRule
+    from lastseen.video import Video as Video
+
+# Loaded when first used, so that `import lastseen` (and `lastseen --help`) does not wait for torch.
+_HOMES = {
+    "Box": "box",
+    "FramePredictions": "track",
+    "LastSeenError": "errors",
+    "Localizer": "localizer",
+    "Query": "query",
+    "ResponseTrack": "track",
+    "TrackRule": "track",
+    "VQLoC": "model",
+    "Video": "video",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lastseen' has no attribute {name!r}")
+    return getattr(import_module(f"lastseen.{_HOMES[name]}"), name)

@@ -1,8 +1,8 @@
 """From a box and a score on every frame to the answer: when the thing was (last) in view.
 
-    FramePredictions --last_track--> ResponseTrack | None       ours: reaches both ends, can say no
-                     --all_tracks--> every occurrence, in time order
-                     --paper_track-> the paper's post-processing, defects included, for parity
+FramePredictions --last_track--> ResponseTrack | None       ours: reaches both ends, can say no
+                 --all_tracks--> every occurrence, in time order
+                 --paper_track-> the paper's post-processing, defects included, for parity
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.ndimage import median_filter
 from scipy.signal import find_peaks, medfilt
+from scipy.special import expit
 
 from lastseen.box import Box
 from lastseen.errors import TrackError
@@ -27,13 +28,14 @@ class FramePredictions:
 
     fps: float
     boxes_px: np.ndarray  # [T, 4] x1 y1 x2 y2
-    scores: np.ndarray  # [T] in [0, 1]
+    logits: np.ndarray  # [T]
 
     def __len__(self) -> int:
-        return len(self.scores)
+        return len(self.logits)
 
-    def before(self, frame: int) -> FramePredictions:
-        return FramePredictions(fps=self.fps, boxes_px=self.boxes_px[:frame], scores=self.scores[:frame])
+    @property
+    def scores(self) -> np.ndarray:
+        return expit(np.asarray(self.logits, np.float64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
     """Every occurrence, in time order. Unlike the paper's rule, both ends of the video count."""
     if not len(predictions):
         return []
-    scores = median_filter(np.asarray(predictions.scores, np.float64), rule.median, mode="nearest")
+    scores = median_filter(predictions.scores, rule.median, mode="nearest")
     # A rim of -1 makes a maximum at the first or last frame a peak like any other.
     peaks = find_peaks(np.pad(scores, 1, constant_values=-1.0))[0] - 1
     least = max(rule.threshold, rule.peak_ratio * scores.max())
@@ -162,9 +164,9 @@ def last_track(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
     return tracks[-1] if tracks else None
 
 
-def paper_track(logits: np.ndarray, boxes_px: np.ndarray, query_frame: int, fps: float) -> ResponseTrack:
+def paper_track(predictions: FramePredictions, query_frame: int) -> ResponseTrack:
     """The published post-processing, exactly: always answers, score 1, cannot extend to frame 0."""
-    scores = medfilt(1 / (1 + np.exp(-np.asarray(logits, np.float32))), 5)
+    scores = medfilt(1 / (1 + np.exp(-np.asarray(predictions.logits, np.float32))), 5)
     peaks, _ = find_peaks(scores)
     if len(peaks):
         peak = int(peaks[scores[peaks] > 0.8 * scores[peaks].max()][-1])
@@ -175,8 +177,8 @@ def paper_track(logits: np.ndarray, boxes_px: np.ndarray, query_frame: int, fps:
         first -= 1
     while last + 1 < min(query_frame - 1, len(scores)) and scores[last + 1] >= 0.7 * scores[peak]:
         last += 1
-    boxes = tuple(Box(*map(float, box)) for box in boxes_px[first : last + 1])
-    return ResponseTrack(first_frame=first, fps=fps, boxes=boxes, score=1.0)
+    boxes = tuple(Box(*map(float, box)) for box in predictions.boxes_px[first : last + 1])
+    return ResponseTrack(first_frame=first, fps=predictions.fps, boxes=boxes, score=1.0)
 
 
 def _extent(scores: np.ndarray, peak: int, least: float) -> tuple[int, int]:

@@ -25,9 +25,12 @@ from torch import Tensor
 
 from lastseen.errors import WeightsError
 from lastseen.model import VIT_B, VIT_G, VIT_L, VIT_S, Backbone, BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.model.patch_match import PatchMatcher
 
 State = dict[str, Tensor]
 
+# Of 12, chosen on real video (docs/results.md); the final norm is meant for the last block and hurts here.
+MATCHING_BLOCK = 6
 BUNDLED_BACKBONE = "backbone_vits14_reg4.safetensors"
 BUNDLED_BACKBONE_SHA256 = "e5c577c49f2dcfe031fca660e481942100c5f8c8b5082e6778d5c6c8f03df8b5"
 
@@ -60,7 +63,7 @@ def load_backbone(
         config = backbone_config(state)
     except KeyError as error:
         raise WeightsError(
-            f"{source} is not a DINOv2 backbone: no {error.args[0]!r} in it; expected a ViT-S, B, L or g /14 file "
+            f"{source} is not a DINOv2 backbone: no {error.args[0]!r} in it; expected a ViT/14 file "
             "such as dinov2_vits14_pretrain.pth or dinov2_vitb14_reg4_pretrain.pth"
         ) from None
     try:
@@ -70,6 +73,11 @@ def load_backbone(
     backbone = Backbone(config)
     _load_strictly(backbone, state, source)
     return backbone.eval()
+
+
+def load_patch_matcher(path: str | os.PathLike[str] | None = None) -> PatchMatcher:
+    """The training-free localizer on the bundled backbone or another one."""
+    return PatchMatcher(load_backbone(path, blocks=(MATCHING_BLOCK,), final_norm=False)).eval()
 
 
 def backbone_config(state: State) -> BackboneConfig:
@@ -133,12 +141,12 @@ def read_state(path: Path) -> State:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise WeightsError(
-            f"{path} cannot be read as plain tensors: it is damaged, or needs code to load, which is refused; "
+            f"{path} cannot be read as plain tensors: it is damaged, or needs code to load (refused); "
             "re-save its state_dict with torch.save, or as .safetensors"
         ) from None
     except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WeightsError(f"{path} is not a weights file that can be read ({reason}); download it again") from None
+        raise WeightsError(f"{path} cannot be read as weights ({reason}); download it again") from None
     return _tensors_of(data, path)
 
 
@@ -238,7 +246,7 @@ def _published_config(published: State, source: Path) -> VQLoCConfig:
     spatial = {key.split(".")[1] for key in published if key.startswith("CQ_corr_transformer.")}
     if "pe_3d" not in published or not heads or not spatial:
         raise WeightsError(
-            f"{source} is not a published VQLoC checkpoint: pe_3d, down_heads or CQ_corr_transformer is missing"
+            f"{source} is not a published VQLoC checkpoint: no pe_3d, down_heads or CQ_corr_transformer"
         )
     shape = backbone_config(backbone)
     return VQLoCConfig(

@@ -10,7 +10,7 @@ import torch
 
 from lastseen.box import Box, Letterbox
 from lastseen.model.head import make_anchors
-from lastseen.track import paper_track
+from lastseen.track import FramePredictions, paper_track
 from lastseen.weights import convert_published, load_model, save_model
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -104,7 +104,8 @@ def test_the_square_query_crop_is_the_reference_crop(case):
 def test_paper_mode_finds_the_reference_track(case):
     logits = np.array(case["logits"])
     boxes_px = 4 * np.arange(len(logits))[:, None] + np.array([0.75, 1.75, 2.75, 3.75])
-    track = paper_track(logits, boxes_px, case["query_frame"], fps=5.0)
+    predictions = FramePredictions(fps=5.0, boxes_px=boxes_px, logits=logits)
+    track = paper_track(predictions, case["query_frame"])
     expected = case["expected"]
     assert (track.first_frame, track.last_frame, track.score) == (
         expected["start"],

@@ -6,6 +6,8 @@ Both split at the query: `prepare` is the part that sees the frame alone (once p
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from einops import rearrange, repeat
 from torch import Tensor, nn
@@ -22,8 +24,8 @@ def conv_block(channels_in: int, channels_out: int, stride: int = 1) -> nn.Seque
 class SpatialTransformer(nn.Module):
     """Each frame's tokens look at each other, then at the query's, in 1 (the paper) or more layers.
 
-    | frames | [n, c, h, w] of any number of frames |
-    | query  | [n, c, h, w], one per frame          |
+    | prepare | frames [n, c, h, w] -> the same shape                      |
+    | forward | prepared [b, t, c, h, w], query [b, c, h, w] -> as prepared |
     """
 
     def __init__(self, dim: int = 256, heads: int = 4, hidden: int = 1024, layers: int = 1) -> None:
@@ -31,17 +33,21 @@ class SpatialTransformer(nn.Module):
         self.layers = nn.ModuleList(SpatialLayer(dim, heads, hidden) for _ in range(layers))
 
     def prepare(self, frames: Tensor) -> Tensor:
-        tokens = self.layers[0].look_at_frame(rearrange(frames, "n c h w -> n (h w) c"))
+        first = cast(SpatialLayer, self.layers[0])
+        tokens = first.look_at_frame(rearrange(frames, "n c h w -> n (h w) c"))
         return rearrange(tokens, "n (h w) c -> n c h w", h=frames.shape[2])
 
     def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
-        tokens = rearrange(prepared, "n c h w -> n (h w) c")
-        context = rearrange(query, "n c h w -> n (h w) c")
-        for number, layer in enumerate(self.layers):
+        batch, time, _, height, _ = prepared.shape
+        context = rearrange(query, "b c h w -> b (h w) c")
+        tokens = rearrange(prepared, "b t c h w -> b (t h w) c")
+        for number, layer in enumerate(cast(list[SpatialLayer], self.layers)):
             if number:  # the first layer's look at the frame was taken in `prepare`
-                tokens = layer.look_at_frame(tokens)
+                frames = rearrange(tokens, "b (t s) c -> (b t) s c", t=time)
+                tokens = rearrange(layer.look_at_frame(frames), "(b t) s c -> b (t s) c", b=batch)
+            # A token's look at the query is its own affair, so all frames of a clip go at once.
             tokens = layer.look_at_query(tokens, context)
-        return rearrange(tokens, "n (h w) c -> n c h w", h=prepared.shape[2])
+        return rearrange(tokens, "b (t h w) c -> b t c h w", t=time, h=height)
 
 
 class SpatialLayer(nn.Module):
@@ -67,15 +73,15 @@ class ConvFusion(nn.Module):
 
     def __init__(self, dim: int = 256, query_side: int = 32) -> None:
         super().__init__()
-        # halve until one cell is left: 32 -> 16 -> 8 -> 4 -> 2 -> 1
-        self.pool = nn.Sequential(*(conv_block(dim, dim, stride=2) for _ in range(query_side.bit_length() - 1)))
+        halvings = query_side.bit_length() - 1  # until one cell is left: 32 -> 16 -> 8 -> 4 -> 2 -> 1
+        self.pool = nn.Sequential(*(conv_block(dim, dim, stride=2) for _ in range(halvings)))
         self.fuse = nn.Sequential(conv_block(2 * dim, dim), conv_block(dim, dim))
 
     def prepare(self, frames: Tensor) -> Tensor:
         return frames
 
     def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
-        vector = self.pool(query).mean((2, 3))
-        height, width = prepared.shape[2:]
-        tiled = repeat(vector, "n c -> n c h w", h=height, w=width)
-        return self.fuse(torch.cat([prepared, tiled], 1))
+        batch, time, _, height, width = prepared.shape
+        tiled = repeat(self.pool(query).mean((2, 3)), "b c -> (b t) c h w", t=time, h=height, w=width)
+        frames = rearrange(prepared, "b t c h w -> (b t) c h w")
+        return rearrange(self.fuse(torch.cat([frames, tiled], 1)), "(b t) c h w -> b t c h w", b=batch)

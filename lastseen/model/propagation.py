@@ -75,7 +75,7 @@ class TemporalLayer(nn.Module):
 
     def _attend(self, tokens: Tensor, radius: int, seen: Tensor) -> Tensor:
         """Local attention without a dense mask: each frame gets the keys of its neighbours only."""
-        batch, time, space, _ = tokens.shape
+        batch, _, space, _ = tokens.shape
         key, value = (
             rearrange(neighbours(x, radius), "b t w s c -> (b t) (w s) c")
             for x in (self.attention.key(tokens), self.attention.value(tokens))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from einops import rearrange, repeat
+from einops import rearrange
 from torch import Tensor, nn
 
+from lastseen.box import Box, Letterbox
 from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
+from lastseen.model.inputs import letterboxed, normalised, resized
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 GRID = 8  # the propagation's grid; the head's is twice as fine
@@ -100,6 +102,23 @@ class VQLoC(nn.Module):
         )
         return cls(config, Backbone(config.backbone), correspondence, propagation, head)
 
+    @property
+    def title(self) -> str:
+        return f"VQLoC (ViT/14 of width {self.config.backbone.dim}, {self.config.image_size} px)"
+
+    @property
+    def clip_length(self) -> int:
+        return self.config.clip_length
+
+    @property
+    def context(self) -> int:
+        """How many frames on each side a frame's prediction depends on (a quarter clip if on all)."""
+        context = self.propagation.context
+        return self.clip_length // 4 if context is None else context
+
+    def letterbox(self, width: int, height: int) -> Letterbox:
+        return Letterbox.square(width, height, self.config.image_size)
+
     def forward(self, clips: Tensor, queries: Tensor, lengths: Tensor | None = None) -> Predictions:
         """clips [b, t, 3, size, size], queries [b, 3, size, size]; `lengths` [b] if clips are padded."""
         features = self.encode(rearrange(clips, "b t c h w -> (b t) c h w"))
@@ -115,8 +134,23 @@ class VQLoC(nn.Module):
 
     def localize(self, features: Tensor, query: Tensor, lengths: Tensor | None = None) -> Predictions:
         """features [b, t, dim, side, side] of `encode`, query [b, dim, side, side] of `encode_query`."""
-        batch, time = features.shape[:2]
-        per_frame = repeat(query, "b c h w -> (b t) c h w", t=time)
-        matched = self.correspondence(rearrange(features, "b t c h w -> (b t) c h w"), per_frame)
-        matched = rearrange(matched, "(b t) c h w -> b t c h w", b=batch)
-        return self.head(self.propagation(matched, lengths))
+        return self.head(self.propagation(self.correspondence(features, query), lengths))
+
+    # --- pictures as they come: what Localizer calls ---
+
+    def encode_frames(self, frames: Tensor) -> Tensor:
+        """[n, h, w, 3] uint8 -> features [n, dim, side, side]"""
+        letterbox = self.letterbox(frames.shape[2], frames.shape[1])
+        return self.encode(letterboxed(frames, letterbox, self.config.padding))
+
+    def encode_view(self, picture: Tensor, box: Box) -> Tensor:
+        """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, side, side]"""
+        height, width = picture.shape[:2]
+        x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
+        crop = picture[None, y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)]
+        size = self.config.image_size
+        return self.encode_query(normalised(resized(crop, size, size)))[0]
+
+    def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
+        """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""
+        return self.localize(features[None], query[None])

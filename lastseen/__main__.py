@@ -1,0 +1,3 @@
+from lastseen.cli import main
+
+main()

@@ -1,0 +1,184 @@
+"""Run a localizer over an annotated set of videos. Can be stopped and goes on where it was.
+
+Each clip is decoded and encoded once for all its questions. Finished clips stand in a journal beside
+the output, a line each; the challenge file is written when all are done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lastseen.box import Box
+from lastseen.datasets import AbsentQuestion, Annotations, ClipAnnotation, Question, VideoSection, VisualCrop
+from lastseen.datasets.vq2d import find_videos
+from lastseen.errors import AnnotationError, OutputError
+from lastseen.evaluate.challenge import build_predictions, write_predictions
+from lastseen.files import check_writable
+from lastseen.localizer import Localizer
+from lastseen.query import Query
+from lastseen.track import ResponseTrack
+from lastseen.video import Video
+
+ClipProgress = Callable[[int, int], None]  # clips done, clips in all
+
+
+def run_benchmark(
+    localizer: Localizer,
+    annotations: Annotations,
+    videos: str | Path,
+    out: str | Path,
+    *,
+    absent: Sequence[AbsentQuestion] = (),
+    progress: ClipProgress | None = None,
+) -> dict[str, Any]:
+    """Answer every question, write the challenge file `out` and return its content.
+
+    No threshold applies: every question gets the best guess with its real score, since the metrics
+    rank by score and a low one costs nothing.
+    """
+    out = Path(out)
+    check_writable(out, (".json",))
+    if out.exists():
+        raise OutputError(f"{out} exists; remove it or choose another name (nothing was run)")
+    sections = find_videos(annotations, videos)
+    by_clip = _absent_by_clip(absent, sections, annotations)
+    journal = _Journal(out.with_name(out.name + ".partial"), _fingerprint(localizer, annotations, absent))
+    answers: dict[tuple[str, str], ResponseTrack] = {}
+    absent_scores: dict[str, float] = {}
+    for number, (clip, section) in enumerate(sections):
+        if number not in journal.done:
+            questions, asides = clip.questions, by_clip.get(clip.clip_uid or "", [])
+            tracks = answer_clip(localizer, clip, section, [*questions, *asides])
+            journal.add(number, _entry(questions, asides, tracks))
+        entry = journal.done[number]
+        for uid, query_set, track in entry["answers"]:
+            answers[uid, query_set] = ResponseTrack.from_dict(track)
+        absent_scores.update(entry["absent"])
+        if progress:
+            progress(number + 1, len(sections))
+    predictions = build_predictions(annotations, answers, absent_scores)
+    write_predictions(predictions, out)
+    journal.path.unlink()
+    return predictions
+
+
+def answer_clip(
+    localizer: Localizer,
+    clip: ClipAnnotation,
+    section: VideoSection,
+    questions: Sequence[Question | AbsentQuestion],
+) -> list[ResponseTrack]:
+    """The best guess for each question, in pixels of the size that its boxes are annotated in."""
+    video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
+    queries = [_query(question, video, clip.fps) for question in questions]
+    predictions = localizer.at(clip.fps).predict(video, queries)
+    tracks = []
+    for question, frames in zip(questions, predictions):
+        size = question if isinstance(question, Question) else question.crop
+        track = localizer.best_guess(frames)
+        tracks.append(_scaled(track, size.original_width / video.width, size.original_height / video.height))
+    return tracks
+
+
+def _query(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
+    crop = question.crop
+    # A question may be asked a frame past the last one; the search window just ends there.
+    asked_at = min(question.query_frame / fps, video.duration_s)
+    if crop.frame is not None and crop.frame / fps < video.duration_s:
+        factors = video.width / crop.original_width, video.height / crop.original_height
+        box = crop.box.scaled(*factors).clipped(video.width, video.height)
+        return Query.from_video(video, crop.frame / fps, box, asked_at)
+    if crop.image is None or crop.image_box is None:
+        raise AnnotationError(
+            f"{video.path}: frame {crop.frame}, the picture of {question.object_title!r}, is past its end"
+        )
+    return _from_image(crop, crop.image, crop.image_box).asked(asked_at)
+
+
+def _from_image(crop: VisualCrop, image: Path, image_box: Box) -> Query:
+    whole = Query.from_image(image).views[0]
+    height, width = whole.picture.shape[:2]
+    return Query.from_array(whole.picture, image_box.clipped(width, height))
+
+
+def _scaled(track: ResponseTrack, x_factor: float, y_factor: float) -> ResponseTrack:
+    return replace(track, boxes=tuple(box.scaled(x_factor, y_factor) for box in track.boxes))
+
+
+def _entry(
+    questions: Sequence[Question], asides: Sequence[AbsentQuestion], tracks: Sequence[ResponseTrack]
+) -> dict[str, Any]:
+    return {
+        "answers": [[*question.key, track.to_dict()] for question, track in zip(questions, tracks)],
+        "absent": {aside.query_uid: track.score for aside, track in zip(asides, tracks[len(questions) :])},
+    }
+
+
+def _absent_by_clip(
+    absent: Sequence[AbsentQuestion],
+    sections: Sequence[tuple[ClipAnnotation, VideoSection]],
+    annotations: Annotations,
+) -> dict[str, list[AbsentQuestion]]:
+    known = {clip.clip_uid for clip, _ in sections}
+    by_clip: dict[str, list[AbsentQuestion]] = {}
+    for question in absent:
+        if question.clip_uid not in known:
+            raise AnnotationError(
+                f"absent query {question.query_uid} is about clip {question.clip_uid}, "
+                f"which is not in {annotations.path}; give the absent file of the same set"
+            )
+        by_clip.setdefault(question.clip_uid, []).append(question)
+    return by_clip
+
+
+def _fingerprint(localizer: Localizer, annotations: Annotations, absent: Sequence[AbsentQuestion]) -> str:
+    """What a journal belongs to: other questions or another model must not be mixed into it."""
+    parts = [
+        hashlib.sha256(annotations.path.read_bytes()).hexdigest(),
+        localizer.fingerprint(),
+        *(question.query_uid for question in absent),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class _Journal:
+    """Finished clips, one JSON line each, on disk before the next clip begins."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path = path
+        self.done: dict[int, dict[str, Any]] = {}
+        head = json.dumps({"fingerprint": fingerprint}) + "\n"
+        if not path.exists():
+            self._append(head)
+            return
+        lines = path.read_bytes().splitlines(keepends=True)
+        if not lines or lines[0].decode(errors="replace") != head:
+            raise OutputError(
+                f"{path} is from another run (other annotations or model); remove it, or choose another name"
+            )
+        # A line that was being written when the run was killed has no end: cut it off.
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if len(whole) < len(lines):
+            os.truncate(path, sum(map(len, whole)))
+        for line in whole[1:]:
+            entry = json.loads(line)
+            self.done[entry["clip"]] = entry
+
+    def add(self, clip: int, entry: dict[str, Any]) -> None:
+        self._append(json.dumps({"clip": clip, **entry}) + "\n")
+        self.done[clip] = entry
+
+    def _append(self, line: str) -> None:
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OutputError(f"{self.path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,37 @@
+"""Output files that are whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lastseen.errors import OutputError
+
+
+def check_writable(path: str | os.PathLike[str], suffixes: tuple[str, ...] = ()) -> None:
+    """Say at once, before long work, that an output cannot be written."""
+    target = Path(path)
+    if target.is_dir():
+        raise OutputError(f"{target} is a folder; give the name of a file to write")
+    if not target.parent.is_dir():
+        raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
+    if not os.access(target.parent, os.W_OK):
+        raise OutputError(f"{target}: the folder {target.parent} cannot be written to")
+    if suffixes and target.suffix.lower() not in suffixes:
+        raise OutputError(f"{target}: choose a name that ends in {' or '.join(suffixes)}")
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name beside `path`, renamed to it if all goes well and removed if not."""
+    target = Path(path)
+    building = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+    try:
+        yield building
+        building.replace(target)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
+    finally:
+        building.unlink(missing_ok=True)

@@ -1,0 +1,127 @@
+"""The question: pictures of the thing, and until when to look."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from lastseen.box import Box
+from lastseen.errors import QueryError
+from lastseen.video import Video
+
+LEAST_SIDE_PX = 2  # a thing of one pixel has no appearance
+
+
+@dataclass(frozen=True)
+class View:
+    """One picture of the thing: the whole picture is kept, since what surrounds the thing helps."""
+
+    picture: np.ndarray  # [h, w, 3] uint8 RGB
+    box: Box  # where the thing is in it
+
+    @property
+    def crop(self) -> np.ndarray:
+        """The thing alone."""
+        x1, y1, x2, y2 = (round(v) for v in self.box.xyxy)
+        return self.picture[y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One or several views of the same thing; `asked_at` (seconds) ends the search, if given."""
+
+    views: tuple[View, ...]
+    asked_at: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.views:
+            raise QueryError("a query needs at least one picture of the thing")
+        for view in self.views:
+            _check(view)
+
+    @classmethod
+    def from_array(cls, picture: np.ndarray, box: Box | None = None, asked_at: float | None = None) -> Query:
+        """A picture [h, w, 3] uint8 and the thing's box in it (the whole picture if not given)."""
+        height, width = picture.shape[:2]
+        return cls((View(picture, box or Box(0, 0, width, height)),), asked_at)
+
+    @classmethod
+    def from_image(
+        cls, path: str | os.PathLike[str], box: Box | None = None, asked_at: float | None = None
+    ) -> Query:
+        """A picture file, upright as its camera meant it, and the thing's box in it."""
+        try:
+            return cls.from_array(read_picture(path), box, asked_at)
+        except QueryError as error:
+            name = os.fspath(path)
+            raise (error if str(error).startswith(name) else QueryError(f"{name}: {error}")) from None
+
+    @classmethod
+    def from_images(cls, paths: Sequence[str | os.PathLike[str]], asked_at: float | None = None) -> Query:
+        """Several pictures of the same thing."""
+        return cls.joined([cls.from_image(path) for path in paths], asked_at)
+
+    @classmethod
+    def from_video(cls, video: Video, time_s: float, box: Box, asked_at: float | None = None) -> Query:
+        """The thing as it was seen in this or another video."""
+        if not 0 <= time_s < video.duration_s:
+            raise QueryError(
+                f"{video.path}: no frame at {time_s:g} s to take the query from; "
+                f"the video lasts {video.duration_s:.2f} s"
+            )
+        return cls.from_array(video.frame_at(time_s).image, box, asked_at)
+
+    @classmethod
+    def joined(cls, queries: Sequence[Query], asked_at: float | None = None) -> Query:
+        """One question out of several pictures of the same thing."""
+        return cls(tuple(view for query in queries for view in query.views), asked_at)
+
+    def asked(self, at: float | None) -> Query:
+        return replace(self, asked_at=at)
+
+
+def read_picture(path: str | os.PathLike[str]) -> np.ndarray:
+    """[h, w, 3] uint8 RGB; the camera's orientation applied, transparency laid on grey."""
+    name = os.fspath(path)
+    try:
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image)
+            if upright.has_transparency_data:
+                grey = Image.new("RGBA", upright.size, (128, 128, 128, 255))
+                upright = Image.alpha_composite(grey, upright.convert("RGBA"))
+            return np.array(upright.convert("RGB"))  # a copy: torch wants to be able to write
+    except FileNotFoundError:
+        raise QueryError(f"{name}: no such picture") from None
+    except IsADirectoryError:
+        raise QueryError(f"{name} is a folder; give a picture such as keys.jpg") from None
+    except UnidentifiedImageError:
+        raise QueryError(f"{name} is not a picture that can be read; give a JPEG, PNG or WebP file") from None
+    except Image.DecompressionBombError:
+        raise QueryError(f"{name} is too large a picture; scale it down to a few thousand pixels") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise QueryError(f"{name} cannot be read: {error}; save the picture again") from None
+
+
+def _check(view: View) -> None:
+    picture, box = view.picture, view.box
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+        raise QueryError(f"a picture is [h, w, 3] uint8 RGB, got {list(picture.shape)} {picture.dtype}")
+    height, width = picture.shape[:2]
+    if min(width, height) < LEAST_SIDE_PX:
+        raise QueryError(f"the picture is {width}x{height} pixels; the thing must be seen larger than that")
+    if not all(np.isfinite(box.xyxy)):
+        raise QueryError(f"the box {_plain(box)} is not four numbers")
+    if box.x2 <= box.x1 or box.y2 <= box.y1:
+        raise QueryError(f"the box {_plain(box)} is empty; give x1,y1,x2,y2 with x1 < x2 and y1 < y2")
+    if box.x1 < 0 or box.y1 < 0 or box.x2 > width or box.y2 > height:
+        raise QueryError(f"the box {_plain(box)} reaches outside the {width}x{height} picture")
+    if min(box.width, box.height) < LEAST_SIDE_PX:
+        raise QueryError(f"the box {_plain(box)} is under {LEAST_SIDE_PX} pixels; draw it around the thing")
+
+
+def _plain(box: Box) -> str:
+    return ",".join(f"{v:g}" for v in box.xyxy)
