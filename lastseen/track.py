@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.ndimage import median_filter
 from scipy.signal import find_peaks, medfilt
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from lastseen.box import Box
 from lastseen.errors import TrackError
@@ -134,8 +134,15 @@ class TrackRule:
     median: int = 5  # frames
     peak_ratio: float = 0.8  # of the best peak: others at least this high are occurrences too
     extent_ratio: float = 0.7  # of its own peak: a track reaches as far as the score stays above
-    threshold: float = 0.5  # a peak below this is not an answer
     box_median: int = 3  # frames; outliers of the box are removed over this many
+    # A track's score is its peak's logit, times slope, plus offset, as a probability: fitted so that it
+    # tells how often such an answer is right.
+    slope: float = 1.0
+    offset: float = 0.0
+    threshold: float = 0.5  # a track with a lower score is not an answer
+
+    def confidence(self, peak_score: float) -> float:
+        return float(expit(self.slope * logit(np.clip(peak_score, 1e-9, 1 - 1e-9)) + self.offset))
 
 
 def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> list[ResponseTrack]:
@@ -145,17 +152,16 @@ def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
     scores = median_filter(predictions.scores, rule.median, mode="nearest")
     # A rim of -1 makes a maximum at the first or last frame a peak like any other.
     peaks = find_peaks(np.pad(scores, 1, constant_values=-1.0))[0] - 1
-    least = max(rule.threshold, rule.peak_ratio * scores.max())
     tracks: list[ResponseTrack] = []
-    for peak in peaks[scores[peaks] >= least]:
+    for peak in peaks[scores[peaks] >= rule.peak_ratio * scores.max()]:
         first, last = _extent(scores, peak, rule.extent_ratio * scores[peak])
-        score = float(scores[peak])
+        score = rule.confidence(scores[peak])
         if tracks and first <= tracks[-1].last_frame + 1:
             earlier = tracks.pop()
             first, last = min(first, earlier.first_frame), max(last, earlier.last_frame)
             score = max(score, earlier.score)
         tracks.append(_track(predictions, first, last, score, rule.box_median))
-    return tracks
+    return [track for track in tracks if track.score >= rule.threshold]
 
 
 def last_track(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> ResponseTrack | None:

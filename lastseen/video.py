@@ -10,7 +10,6 @@ timestamps from its first frame on: number / average rate is up to a second off 
 from __future__ import annotations
 
 import math
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -55,7 +54,7 @@ class Video:
 
     The file is checked here but not kept open: a Video can be pickled, and read several times at once.
     `width` and `height` are of the upright picture, with pixels as stored (a sample aspect ratio is not
-    applied). `fps` is nominal: sampling goes by timestamps. `duration_s` is exact.
+    applied). `fps` is nominal: sampling goes by timestamps. `duration_s` is measured, not the header's.
     """
 
     def __init__(
@@ -279,7 +278,7 @@ def _opened(path: Path) -> Iterator[_Source]:
     except ImportError:
         raise VideoError(f"{path}: reading video needs PyAV; run: pip install av") from None
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             head = file.read(8)
     except OSError as error:
         raise VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read") from None
@@ -393,7 +392,7 @@ class VideoWriter:
             self._container.mux(self._stream.encode(frame))
             if frame is None:
                 self._container.close()
-                os.replace(self._part, self.path)
+                self._part.replace(self.path)
         except (self._av.FFmpegError, OSError) as error:
             raise OutputError(
                 f"{self.path}: {error.strerror}; check the disk and who may write there"

@@ -99,7 +99,7 @@ def write_streams(
     with av.open(str(path), "w") as container:
         streams = [_add_video(container, images[0], rate) for images in tracks]
         if sound_s:
-            sound = container.add_stream(codec, rate=16000, layout="mono")
+            sound: Any = container.add_stream(codec, rate=16000, layout="mono")
         if cover is not None:
             streams.append(_add_video(container, cover, Fraction(1), "mjpeg", "yuvj420p"))
             streams[-1].disposition = Disposition.attached_pic
@@ -136,6 +136,7 @@ def overwrite_packets(path: Path, first: int, last: int, byte: bytes) -> None:
         places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
     data = bytearray(path.read_bytes())
     for position, size in places[first:last]:
+        assert position is not None
         data[position : position + size] = byte * size
     path.write_bytes(data)
 

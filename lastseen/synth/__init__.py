@@ -1,0 +1,1 @@
+"""The synthetic world: first-person video with exact answers."""

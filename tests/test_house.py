@@ -1,0 +1,104 @@
+"""The house rules that a program can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lastseen
+
+PACKAGE = Path(lastseen.__file__).parent
+ROWS = [
+    ["errors"],
+    ["box", "files"],
+    ["video", "track", "model"],
+    ["query", "weights", "render"],
+    ["localizer", "baselines", "datasets"],
+    ["index", "evaluate", "synth"],
+    ["train"],
+    ["cli", "web"],
+]
+LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
+# library -> the rooms that may import it
+ONLY_IN = {"av": ["video"], "PIL": ["query", "render", "synth"], "typer": ["cli"], "rich": ["cli"]}
+
+
+def modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if room(path) in LEVEL]
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_rows_above_its_own(path):
+    here = room(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "lastseen" and len(parts) > 1 and parts[1] in LEVEL and parts[1] != here:
+            assert LEVEL[parts[1]] < LEVEL[here], f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_library_is_imported_in_its_own_room_only(path):
+    for name in imports(path):
+        library = name.split(".")[0]
+        if library in ONLY_IN:
+            assert room(path) in ONLY_IN[library], f"{room(path)} imports {name}"
+
+
+def test_every_room_is_on_the_plan():
+    rooms = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms <= set(LEVEL)
+
+
+def test_the_public_names_are_a_list_and_all_are_there():
+    assert lastseen.__all__ == [
+        "Box",
+        "FramePredictions",
+        "LastSeenError",
+        "Localizer",
+        "Query",
+        "ResponseTrack",
+        "TrackRule",
+        "VQLoC",
+        "Video",
+    ]
+    for name in lastseen.__all__:
+        assert getattr(lastseen, name).__name__ == name
+
+
+def test_importing_does_nothing():
+    code = (
+        "import sys, torch, logging\n"
+        "flags = (torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype())\n"
+        "from lastseen import *\n"
+        "assert flags == (torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype())\n"
+        "assert not logging.getLogger().handlers\n"
+        "assert 'av' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_only_model_and_its_users_need_torch():
+    """Scoring and checking files is for machines without a deep-learning stack, and quick."""
+    code = (
+        "import sys\n"
+        "import lastseen.evaluate.challenge, lastseen.datasets.egotracks, lastseen.render, lastseen.query\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

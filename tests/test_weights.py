@@ -1,0 +1,117 @@
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lastseen import weights
+from lastseen.errors import WeightsError
+from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.weights import backbone_config, convert_published, load_backbone, load_model, read_state, save_model
+
+TINY = BackboneConfig(dim=64, depth=2, heads=1)
+
+
+@pytest.fixture(scope="module")
+def model() -> VQLoC:
+    torch.manual_seed(0)
+    return VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32)).eval()
+
+
+def test_a_saved_model_loads_as_it_was(model, tmp_path):
+    save_model(model, tmp_path / "models" / "one")
+    again = load_model(tmp_path / "models" / "one")
+    assert again.config == model.config
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value, rtol=0, atol=0)
+    assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["one"]  # nothing left behind
+
+
+def test_a_model_is_never_saved_over_another(model, tmp_path):
+    save_model(model, tmp_path / "one")
+    with pytest.raises(WeightsError, match="not empty"):
+        save_model(model, tmp_path / "one")
+
+
+@pytest.mark.parametrize("kind", ["pth", "wrapped", "safetensors"])
+def test_a_backbone_file_loads_whatever_its_wrapping(tmp_path, kind):
+    torch.manual_seed(0)
+    state = {**Backbone(TINY).state_dict(), "mask_token": torch.zeros(1, 64)}
+    path = tmp_path / f"backbone.{'safetensors' if kind == 'safetensors' else 'pth'}"
+    if kind == "safetensors":
+        save_file(state, path)
+    else:
+        torch.save({"teacher": state} if kind == "wrapped" else state, path)
+    backbone = load_backbone(path, blocks=(0,), final_norm=False)
+    assert backbone.config == TINY.using(0, final_norm=False)
+
+
+@pytest.mark.parametrize(
+    ("dim", "heads", "registers", "ffn"), [(384, 6, 0, "mlp"), (768, 12, 4, "mlp"), (1024, 16, 0, "mlp"), (1536, 24, 4, "swiglu")]
+)
+def test_the_shape_of_official_files_is_read_off_their_tensors(dim, heads, registers, ffn):
+    config = BackboneConfig(dim=dim, depth=2, heads=heads, registers=registers, ffn=ffn)
+    with torch.device("meta"):
+        state = Backbone(config).state_dict()
+    assert backbone_config(state) == config
+
+
+def test_the_published_g_shape_has_dinov2s_hidden_width():
+    with torch.device("meta"):
+        state = Backbone(BackboneConfig(dim=1536, depth=1, heads=24, ffn="swiglu")).state_dict()
+    assert state["blocks.0.mlp.w12.weight"].shape == (8192, 1536)
+    assert state["blocks.0.mlp.w3.weight"].shape == (1536, 4096)
+
+
+def test_a_damaged_bundled_file_is_noticed(monkeypatch):
+    monkeypatch.setattr(weights, "BUNDLED_BACKBONE_SHA256", "0" * 64)
+    with pytest.raises(WeightsError, match="damaged"):
+        weights.bundled_backbone()
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"not weights at all", b"PK\x03\x04 half a zip"])
+def test_a_file_that_holds_no_weights_is_one_clear_line(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(WeightsError) as caught:
+        read_state(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_weights_and_folders_are_told_apart(tmp_path):
+    with pytest.raises(WeightsError, match="no such weights file"):
+        read_state(tmp_path / "none.pt")
+    with pytest.raises(WeightsError, match="is a folder"):
+        read_state(tmp_path)
+    with pytest.raises(WeightsError, match=r"config\.json is missing"):
+        load_model(tmp_path)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("this must never run",)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, capsys):
+    torch.save({"state_dict": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(WeightsError, match="refused"):
+        convert_published(tmp_path / "evil.pt")
+    assert capsys.readouterr().out == ""
+
+
+def test_weights_of_another_model_are_refused(model, tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "other.pt")
+    with pytest.raises(WeightsError, match="not a DINOv2 backbone"):
+        load_backbone(tmp_path / "other.pt")
+    with pytest.raises(WeightsError, match="not a published VQLoC checkpoint"):
+        convert_published(tmp_path / "other.pt")
+    save_model(model, tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "spatial_layers": 3}))
+    with pytest.raises(WeightsError, match="does not fit VQLoC: keys .* missing"):
+        load_model(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(WeightsError, match="not a model's config"):
+        load_model(tmp_path / "model")
