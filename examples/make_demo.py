@@ -1,16 +1,14 @@
 """Renders the bundled demo: a walk through a cluttered room, a picture of a tin, and where the tin was.
 
-    python examples/make_demo.py            # writes lastseen/assets/demo{.mp4,_query.jpg,_truth.json}
+    python examples/make_demo.py     # writes lastseen/assets/demo{.mp4,_query.jpg,_truth.json} in minutes
 
-Nothing is downloaded: all is drawn here from a fixed seed. The room is made of rectangles and upright
-cylinders; light, soft shadows and ambient occlusion are baked into their pictures, then a head camera
-walks through it. The tin's boxes are its projected outline, so they are true by construction.
+Nothing is downloaded: all is drawn here from a fixed seed. The room is made of rectangles; light, soft
+shadows and ambient occlusion are baked into their pictures, then a head camera walks through it.
+The tin's boxes are its projected outline, so they are true by construction.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,57 +17,57 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from PIL import Image, ImageDraw, ImageFont
 from scipy.interpolate import PchipInterpolator
-from scipy.ndimage import gaussian_filter, zoom
+from scipy.spatial.transform import Rotation
 
 from lastseen.box import Box
 from lastseen.track import ResponseTrack
 
 ASSETS = Path(__file__).parents[1] / "lastseen" / "assets"
-SEED, WIDTH, HEIGHT, FPS, TRUTH_FPS, FOCAL_PX = 7, 640, 360, 20, 5, 400
-MOVED_S, END_S = 20.0, 48.0  # the tin goes from its first place to its second, unseen; the video ends
+SEED, WIDTH, HEIGHT, FPS, TRUTH_FPS, FOCAL_PX = 7, 640, 360, 20, 5, 400.0
+END_S, MOVED_S = 48.0, 20.0  # at MOVED_S the tin goes from its first place to its second, unseen
 ROOM, UP = np.array([5.0, 2.5, 4.0]), np.array([0.0, 1.0, 0.0])  # metres
+WINDOW, CEILING = ((4.7, 1.7, 1.7), 0.3, (6.0, 6.6, 7.4)), ((2.5, 2.4, 2.0), 0.15, (3.4, 2.8, 2.1))
+DESK_LAMP = ((4.4, 1.25, 2.6), 0.05, (0.5, 0.38, 0.2))  # where, how wide, how bright
 SYLLABLES = ["ba", "co", "di", "fen", "gor", "hal", "im", "jo", "ka", "lu", "mir", "ost", "pel", "tum", "zan"]
-Colour = tuple[int, ...]
+Vector = Any  # what NumPy takes for [3]
 
-# Pictures: drawn in print colours, used as [h, w, 3 or 4] of linear light.
+# Pictures: drawn in print colours, used as [h, w, 3] of linear light; NaN is a hole.
+
+
+def resized(values: np.ndarray, h: int, w: int) -> np.ndarray:
+    return np.dstack([Image.fromarray(c.astype(np.float32)).resize((w, h), 3) for c in values.transpose(2, 0, 1)])
 
 
 def cloud(rng: Generator, h: int, w: int, rows: int, columns: int, octaves: int = 4) -> np.ndarray:
     """Smooth noise around 0: `rows` x `columns` lumps and ever finer ones."""
-    total = np.zeros((h, w), np.float32)
-    for k in range(octaves):
-        grid = rng.normal(size=(rows * 2**k + 1, columns * 2**k + 1)).astype(np.float32)
-        total += np.asarray(Image.fromarray(grid).resize((w, h), Image.Resampling.BICUBIC)) / 2**k
-    return total
+    grids = [rng.normal(size=(rows * 2**k + 1, columns * 2**k + 1, 1)) / 2**k for k in range(octaves)]
+    return sum(resized(grid, h, w) for grid in grids)
 
 
 def worn(rng: Generator, drawing: Image.Image, amount: float = 0.06) -> np.ndarray:
-    picture = np.asarray(drawing, np.float32) / 255
-    picture[..., :3] = picture[..., :3] ** 2.2 * (1 + amount * cloud(rng, *picture.shape[:2], 5, 5))[..., None]
-    return picture.clip(0, 1)
+    stains = 1 + amount * cloud(rng, drawing.height, drawing.width, 5, 5)
+    return ((np.asarray(drawing) / 255) ** 2.2 * stains).clip(0, 1)
 
 
-def plain(rng: Generator, colour: Colour, h: int = 48, w: int = 48) -> np.ndarray:
+def plain(rng: Generator, colour: Any, h: int = 48, w: int = 48) -> np.ndarray:
     return worn(rng, Image.new("RGB", (w, h), colour))
 
 
-def wood(rng: Generator, colour: Colour, h: int = 150, w: int = 400) -> np.ndarray:
+def wood(rng: Generator, colour: Any, h: int = 150, w: int = 400) -> np.ndarray:
     grain = 0.12 * np.sin(12 * cloud(rng, h, w, 5, 1, 2)) + 0.08 * cloud(rng, h, w, max(4, h // 6), 2, 2)
-    joints = 0.7 + 0.3 * (np.arange(h) % 50 > 1)[:, None]
-    return (plain(rng, colour, h, w) * ((1 + grain) * joints)[..., None]).clip(0, 1)
+    joints = 0.7 + 0.3 * (np.arange(h) % 50 > 1)[:, None, None]
+    return (plain(rng, colour, h, w) * (1 + grain) * joints).clip(0, 1)
 
 
-def inks(rng: Generator) -> list[Colour]:
+def inks(rng: Generator) -> list[str]:
     """Print colours: a light one, a dark one and four strong ones."""
-    hue = rng.random()
-    hsv = [(hue, 0.15, 0.95), (hue + 0.1, 0.7, 0.25)]
-    hsv += [(hue + k * 0.31, rng.uniform(0.5, 0.95), rng.uniform(0.45, 0.9)) for k in range(4)]
-    bytes_ = np.array([[(255 * (h % 1), 255 * s, 255 * v) for h, s, v in hsv]], np.uint8)
-    return [tuple(map(int, c)) for c in np.asarray(Image.fromarray(bytes_, "HSV").convert("RGB"))[0]]
+    hue = rng.uniform(0, 360)
+    strong = [(hue + k * 110, rng.uniform(30, 85), rng.uniform(35, 80)) for k in range(4)]
+    return [f"hsv({h % 360:.0f},{s:.0f}%,{v:.0f}%)" for h, s, v in [(hue, 12, 90), (hue + 36, 60, 22), *strong]]
 
 
-def write(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, colour: Any, text: str) -> None:
-    draw.text((x, y), text, colour, ImageFont.load_default(max(6, size)), anchor="mm")
+def write(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, ink: Any, text: str) -> None:
+    draw.text((x, y), text, ink, ImageFont.load_default(max(6, size)), anchor="mm")
 
 
 def name(rng: Generator) -> str:
@@ -77,136 +75,97 @@ def name(rng: Generator) -> str:
 
 
 def poster(rng: Generator, w: int, h: int) -> Image.Image:
-    """Hills under a sun, or discs."""
+    """Hills under a sun."""
     light, dark, *strong = inks(rng)
     drawing = Image.new("RGB", (w, h), light)
     draw = ImageDraw.Draw(drawing)
-    if rng.random() < 0.5:
-        draw.ellipse((w * 0.55, h * 0.12, w * 0.55 + h * 0.25, h * 0.37), strong[0])
-        for k, ink in enumerate([*strong[1:], dark]):
-            ridge = h * (0.42 + 0.14 * k) + h * 0.06 * cloud(rng, 1, w, 1, 3)[0]
-            draw.polygon([(0, h), *enumerate(ridge.tolist()), (w, h)], ink)
-    else:
-        for _ in range(14):
-            x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(0.05, 0.3) * h
-            draw.ellipse((x - r, y - r, x + r, y + r), strong[rng.integers(4)], dark, 3)
+    draw.circle((w * rng.uniform(0.2, 0.8), h * 0.25), h * 0.13, strong[0])
+    for k, ink in enumerate([*strong[1:], dark]):
+        ridge = h * (0.42 + 0.14 * k) + h * 0.06 * cloud(rng, 1, w, 1, 3)[0, :, 0]
+        draw.polygon([(0, h), *enumerate(ridge.tolist()), (w, h)], ink)
     draw.rectangle((0, h * 0.86, w, h), light)
     write(draw, w / 2, h * 0.93, h * 0.09, dark, name(rng))
     draw.rectangle((0, 0, w - 1, h - 1), outline=(40, 32, 28), width=max(3, h // 40))
     return drawing
 
 
-def spine(rng: Generator, w: int, h: int) -> Image.Image:
-    light, dark, strong, *_ = inks(rng)
-    ground, ink = [(strong, light), (dark, light), (light, dark), (strong, dark)][rng.integers(4)]
-    drawing = Image.new("RGB", (h, w), ground)  # lying, for the title runs along it
-    draw = ImageDraw.Draw(drawing)
-    for x in (0.06, 0.1, 0.9, 0.94):
-        draw.line((x * h, 0, x * h, w), ink, 2)
-    write(draw, h / 2, w / 2, w * 0.55, ink, f"{name(rng)} {name(rng)}"[: rng.integers(6, 14)])
-    return drawing.rotate(-90, expand=True)
-
-
-def package(rng: Generator, w: int, h: int, times: int = 1) -> Image.Image:
-    """The front of a carton or, several times around, the label of a jar."""
+def package(rng: Generator, w: float, h: float, times: int = 1) -> Image.Image:
+    """The front of a carton; several times around, the label of a jar; lying, the spine of a book."""
     light, dark, first, second, *_ = inks(rng)
-    drawing, step, slope = Image.new("RGB", (w, h), first), w / times, rng.uniform(0.4, 0.8)
+    drawing = Image.new("RGB", (round(w * times), round(h)), first)
     draw = ImageDraw.Draw(drawing)
-    for x in (step * k for k in range(times)):
-        draw.polygon([(x, h * 0.6), (x + step, h * slope), (x + step, h), (x, h)], second)
-        draw.ellipse((x + step * 0.25, h * 0.45, x + step * 0.75, h * 0.45 + step * 0.5), light, dark, 2)
-        draw.rectangle((x, h * 0.1, x + step, h * 0.36), light)
-        write(draw, x + step / 2, h * 0.23, step * 0.2, dark, name(rng))
+    if w > 2 * h:
+        write(draw, w / 2, h / 2, h * 0.6, light, f"{name(rng)} {name(rng)}")
+        draw.line((0, 0, w, 0, w, h, 0, h), dark, 6)
+        return drawing
+    slope = rng.uniform(0.4, 0.8)
+    for x in (w * k for k in range(times)):
+        draw.polygon([(x, h * 0.6), (x + w, h * slope), (x + w, h), (x, h)], second)
+        draw.circle((x + w / 2, h * 0.62), min(w, h) * 0.22, light, dark, 2)
+        draw.rectangle((x, h * 0.1, x + w, h * 0.36), light)
+        write(draw, x + w / 2, h * 0.23, w * 0.2, dark, name(rng))
     return drawing
 
 
 def tin_label(kind: str, w: int = 720, h: int = 300) -> Image.Image:
     """A face on a disc, three times around; FOX is the tin asked for, the others are like it."""
-    ground, disc, fur, zigzag = {
-        "FOX": ((18, 92, 108), (250, 236, 205), (226, 96, 24), (246, 190, 40)),
-        "OWL": ((96, 40, 110), (226, 214, 240), (120, 84, 60), (120, 200, 120)),
-        "PIG": ((150, 34, 40), (250, 240, 230), (240, 150, 160), (250, 250, 250)),
+    ground, disc, fur, zigzag, eye = {
+        "FOX": ((18, 92, 108), (250, 236, 205), (226, 96, 24), (246, 190, 40), 8),
+        "OWL": ((96, 40, 110), (226, 214, 240), (120, 84, 60), (120, 200, 120), 20),
+        "PIG": ((150, 34, 40), (250, 240, 230), (240, 150, 160), (250, 250, 250), 11),
     }[kind]
-    drawing, black = Image.new("RGB", (w, h), ground), (20, 16, 16)
+    drawing = Image.new("RGB", (w, h), ground)
     draw = ImageDraw.Draw(drawing)
     for x in range(0, w, 24):
         draw.polygon([(x, 0), (x + 12, 34), (x + 24, 0)], zigzag)
         draw.polygon([(x, h), (x + 12, h - 34), (x + 24, h)], zigzag)
     for x in (w // 6, w // 2, w * 5 // 6):
         draw.circle((x, 130), 88, disc)
-        if kind != "FOX":
-            draw.ellipse((x - 58, 80, x + 58, 188), fur)
+        draw.ellipse((x - 58, 80, x + 58, 188), disc if kind == "FOX" else fur)
         for side in (-1, 1):
             draw.polygon([(x + side * 60, 62), (x + side * 10, 96), (x + side * 60, 122)], fur)
             if kind == "FOX":
                 draw.polygon([(x + side * 64, 112), (x, 84), (x, 192)], fur)
                 draw.polygon([(x + side * 64, 112), (x + side * 14, 146), (x, 192)], (255, 250, 240))
-            else:
-                draw.circle((x + side * 25, 118), 20 if kind == "OWL" else 11, "white")
-            draw.circle((x + side * 25, 118), 8, black)
-        draw.circle((x, 186 if kind == "FOX" else 150), 10 if kind != "PIG" else 19, black if kind != "PIG" else disc)
+            draw.circle((x + side * 25, 118), eye, "white")
+            draw.circle((x + side * 25, 118), 8, "black")
+        draw.circle((x, 186 if kind == "FOX" else 150), 18 if kind == "PIG" else 10, "black")
         write(draw, x, 242, 54, disc, kind)
     return drawing
 
 
-def leaves(rng: Generator, size: int = 300) -> Image.Image:
-    drawing = Image.new("RGBA", (size, size))
-    draw = ImageDraw.Draw(drawing)
-    for _ in range(46):
-        angle, reach = rng.uniform(-1.5, 1.5), rng.uniform(0.3, 0.95) * size
-        x, y = size / 2 + reach * 0.5 * math.sin(angle), size - reach * math.cos(angle * 0.7)
-        dx, dy = 0.05 * size * math.cos(angle), 0.05 * size * math.sin(angle)
-        blade = [(size / 2, size), (x / 2 + size / 4 - dx, y / 2 + size / 2 - dy), (x, y)]
-        green = (int(rng.uniform(20, 90)), int(rng.uniform(80, 150)), int(rng.uniform(20, 60)), 255)
-        draw.polygon([*blade, (x / 2 + size / 4 + dx, y / 2 + size / 2 + dy)], green)
-    return drawing
-
-
-# The room: rectangles, cylinders, and boxes that stand for them when it comes to shadows.
+# The room: rectangles, and the boxes that cast shadows for them.
 
 
 class Place(NamedTuple):
     """A wall's own axes: x to the right along it, y up, z out of it into the room."""
 
     origin: np.ndarray
+    right: np.ndarray
     out: np.ndarray
 
     def at(self, x: float, y: float, z: float) -> np.ndarray:
-        return self.origin + x * np.cross(UP, self.out) + y * UP + z * self.out
+        return self.origin + x * self.right + y * UP + z * self.out
 
 
-WEST, EAST = Place(ROOM * [0, 0, 1], np.array([1.0, 0, 0])), Place(ROOM * [1, 0, 0], np.array([-1.0, 0, 0]))
-NORTH, SOUTH = Place(ROOM * 0, np.array([0, 0, 1.0])), Place(ROOM * [1, 0, 1], np.array([0, 0, -1.0]))
+X, Z = np.array([1.0, 0, 0]), np.array([0, 0, 1.0])
+NORTH, SOUTH, WEST, EAST = Place(ROOM * 0, X, Z), Place(ROOM * (X + Z), -X, -Z), Place(ROOM * Z, -Z, X), Place(ROOM * X, Z, -X)
 
 
-@dataclass
 class Surface:
-    """A rectangle or, with a radius, the cylinder that it touches in front and is as wide as."""
+    """A rectangle from its top left corner, seen from the front."""
 
-    origin: np.ndarray  # its corner at the top left, seen from where it faces
-    across: np.ndarray
-    down: np.ndarray
-    picture: np.ndarray
-    radius: float = 0.0
-    glows: bool = False
+    def __init__(self, origin: Vector, across: Vector, down: Vector, picture: np.ndarray) -> None:
+        self.origin, self.across, self.down, self.picture = origin, across, down, picture
+        self.width, self.height = float(np.linalg.norm(across)), float(np.linalg.norm(down))
+        self.normal = np.cross(down, across) / (self.width * self.height)
+        self.levels = [picture]  # lit, and ever coarser
 
-    def __post_init__(self) -> None:
-        self.width, self.height = float(np.linalg.norm(self.across)), float(np.linalg.norm(self.down))
-        self.side, self.normal = self.across / self.width, np.cross(self.down, self.across)
-        self.normal /= self.width * self.height
-        self.foot = self.origin + self.across / 2 + self.down - self.normal * self.radius
-        corners = [self.origin + a * self.across + b * self.down for a in (0, 1) for b in (0, 1)]
-        self.corners = np.array(corners + [c - 2 * self.radius * self.normal for c in corners])
-        self.levels = [self.picture]  # the lit picture, ever coarser
-
-    def grid(self, per_m: float) -> tuple[np.ndarray, np.ndarray]:
-        """Points on it and the normals there: both [rows, columns, 3]."""
-        b, a = ((np.arange(n) + 0.5) / n for n in (max(4, math.ceil(s * per_m)) for s in (self.height, self.width)))
-        a, b = a[None, :, None], b[:, None, None]
-        if not self.radius:
-            return self.origin + a * self.across + b * self.down, self.normal + 0 * (a + b)
-        normals = np.cos(math.tau * (a - 0.5)) * self.normal + np.sin(math.tau * (a - 0.5)) * self.side + 0 * b
-        return self.foot - self.down * (1 - b) + self.radius * normals, normals
+    def points(self, per_m: float) -> np.ndarray:
+        """A grid on it: [rows, columns, 3]."""
+        rows, columns = (max(2, math.ceil(side * per_m)) for side in (self.height, self.width))
+        b, a = np.mgrid[0.5:rows, 0.5:columns][..., None]
+        return self.origin + a / columns * self.across + b / rows * self.down
 
 
 class Scene:
@@ -216,191 +175,153 @@ class Scene:
     def box(self, place: Place, x: float, y: float, z: float, w: float, h: float, d: float,
             front: np.ndarray, sides: np.ndarray | None = None) -> None:  # fmt: skip
         """A box from its left bottom back corner, in the axes of a wall."""
-        right, out, sides = np.cross(UP, place.out), place.out, front if sides is None else sides
+        corner, across, up, out = place.at(x, y, z), w * place.right, h * UP, d * place.out
+        sides = front if sides is None else sides
         self.surfaces += [
-            Surface(place.at(x, y + h, z + d), w * right, -h * UP, front),
-            Surface(place.at(x, y + h, z), d * out, -h * UP, sides),
-            Surface(place.at(x + w, y + h, z + d), -d * out, -h * UP, sides),
-            Surface(place.at(x, y + h, z), w * right, d * out, sides),
-            Surface(place.at(x, y, z + d), w * right, -d * out, sides),
+            Surface(corner + up + out, across, -up, front),
+            Surface(corner + up, out, -up, sides),
+            Surface(corner + up + out + across, -out, -up, sides),
+            Surface(corner + up, across, out, sides),
+            Surface(corner + out, across, -out, sides),
         ]
-        self.solids.append(np.sort([place.at(x, y, z), place.at(x + w, y + h, z + d)], 0))
+        self.solids.append(np.sort([corner, corner + across + up + out], 0))
 
     def tube(self, place: Place, x: float, y: float, z: float, r: float, h: float, around: np.ndarray,
-             top: np.ndarray, glows: bool = False) -> Surface:  # fmt: skip
-        """An upright cylinder from the middle of its foot; returns its side."""
-        right, out = np.cross(UP, place.out), place.out
-        side = Surface(place.at(x - r, y + h, z + r), 2 * r * right, -h * UP, around, r, glows)
-        disc = np.hypot(*np.mgrid[-1:1:64j, -1:1:64j])[..., None]
-        lid = np.dstack([zoom(top, (64 / top.shape[0], 64 / top.shape[1], 1), order=1) * (1 - 0.3 * (disc > 0.85)), disc < 1])
-        self.surfaces += [side, Surface(place.at(x - r, y + h, z - r), 2 * r * right, 2 * r * out, lid)]
-        self.solids.append(np.sort([place.at(x - r * 0.9, y, z - r * 0.9), place.at(x + r * 0.9, y + h, z + r * 0.9)], 0))
-        return side
+             top: Any, sides: int = 18) -> np.ndarray:  # fmt: skip
+        """An upright cylinder from the middle of its foot; returns its corners."""
+        angles = math.tau * ((np.arange(sides + 1) - 0.5) / sides - 0.5)[:, None]
+        rim = place.at(x, y + h, z) + r * (np.sin(angles) * place.right + np.cos(angles) * place.out)
+        cuts = np.linspace(0, around.shape[1], sides + 1).astype(int)
+        for k in range(sides):
+            self.surfaces.append(Surface(rim[k], rim[k + 1] - rim[k], -h * UP, around[:, cuts[k] : cuts[k + 1]]))
+        beyond = np.hypot(*np.mgrid[-1:1:64j, -1:1:64j])[..., None]
+        lid = np.where(beyond < 1, plain(self.rng, top, 64, 64) * (1 - 0.4 * (beyond > 0.85)), np.nan)
+        self.surfaces.append(Surface(place.at(x - r, y + h, z - r), 2 * r * place.right, 2 * r * place.out, lid))
+        inner = 0.7 * r  # the largest box inside: the shadow starts under the tube, not around it
+        self.solids.append(np.sort([place.at(x - inner, y, z - inner), place.at(x + inner, y + h, z + inner)], 0))
+        return np.concatenate([rim, rim - h * UP])
 
-    def tin(self, place: Place, x: float, y: float, z: float, kind: str, turn: float = 0.0) -> Surface:
-        label = np.roll(worn(self.rng, tin_label(kind), 0.03), round(turn * 720), 1)
-        metal = plain(self.rng, (190, 170, 120))
-        self.tube(place, x, y + 0.19, z, 0.077, 0.015, metal, metal)
-        return self.tube(place, x, y, z, 0.075, 0.19, label, metal)
+    def tin(self, place: Place, x: float, y: float, z: float, kind: str, turn: float = 0.0) -> np.ndarray:
+        label, metal = np.roll(worn(self.rng, tin_label(kind), 0.03), round(turn * 720), 1), (190, 170, 120)
+        lid = self.tube(place, x, y + 0.18, z, 0.077, 0.015, plain(self.rng, metal, 20, 90), metal, 45)
+        return np.concatenate([lid, self.tube(place, x, y, z, 0.075, 0.18, label, metal, 45)])
 
-    def row(self, place: Place, x: float, end: float, y: float, z: float, tallest: float, gap: tuple) -> None:
-        """Things side by side, but for a gap from one x to another."""
+    def row(self, place: Place, x: float, end: float, y: float, z: float, tallest: float) -> None:
+        """Books, cartons and jars side by side."""
         rng = self.rng
-        while x < end:
-            kind, h = rng.random(), tallest * rng.uniform(0.55, 0.95)
-            w = rng.uniform(0.02, 0.05) if kind < 0.5 else rng.uniform(0.08, 0.16)
-            count = rng.integers(3, 8) if kind < 0.5 else 1
-            if x < gap[1] and x + w * count > gap[0]:
-                x = gap[1]
-                gap = (9, 9)
-                continue
-            if x + w * count > end:
-                break
-            size = round(w * 600), round(h * 600)
-            for _ in range(count):
-                if kind < 0.5:
-                    tall = h * rng.uniform(0.85, 1)
-                    self.box(place, x, y, z, w - 0.002, tall, 0.16, worn(rng, spine(rng, *size)), plain(rng, (225, 215, 190)))
-                elif kind < 0.7:
-                    self.box(place, x, y, z + rng.uniform(0, 0.04), w, h, w * 0.7, worn(rng, package(rng, *size)), plain(rng, inks(rng)[2]))
-                elif kind < 0.95:
-                    h = min(h, 0.2)
-                    around = worn(rng, package(rng, round(w * 1900), round(h * 600), 3))
-                    self.tube(place, x + w / 2, y, z + 0.09, w / 2, h, around, plain(rng, inks(rng)[2]))
-                else:
-                    self.box(place, x, y, z, w, h, 0.02, worn(rng, poster(rng, *size)))
-                x += w
-            x += rng.uniform(0.005, 0.05)
+        while x < end - 0.16:
+            kind, w, h = rng.random(), rng.uniform(0.08, 0.15), tallest * rng.uniform(0.6, 1)
+            front = worn(rng, package(rng, w * 600, h * 600, 1 if kind < 0.75 else 3))
+            if kind < 0.5:
+                for thick in rng.uniform(0.02, 0.05, min(7, int((end - x) / 0.05))):
+                    h = tallest * rng.uniform(0.7, 1)
+                    back = worn(rng, package(rng, h * 600, thick * 600).rotate(-90, expand=True))
+                    self.box(place, x, y, z, thick - 0.002, h, 0.16, back, plain(rng, (225, 215, 190)))
+                    x += thick
+            elif kind < 0.75:
+                self.box(place, x, y, z, w, h, rng.uniform(0.05, 0.16), front, plain(rng, inks(rng)[2]))
+            else:
+                self.tube(place, x + w / 2, y, z + 0.09, w / 2, min(h, 0.22), front, inks(rng)[2])
+            x += rng.uniform(0.005, 0.05) + (w if kind >= 0.5 else 0)
 
-    def walls(self) -> None:
+    def room(self) -> None:
         rng = self.rng
-        for place, width in ((NORTH, 5), (SOUTH, 5), (WEST, 4), (EAST, 4)):
-            paper = Image.new("RGB", (width * 250, 625), (196, 186, 160))
+        for place, wide in ((NORTH, 5), (SOUTH, 5), (WEST, 4), (EAST, 4)):
+            paper = Image.new("RGB", (wide * 250, 625), (196, 186, 160))
             draw = ImageDraw.Draw(paper)
-            for i in range(width * 250 // 25):
-                for j in range(25):
-                    x, y = 25 * i + 12, 25 * j + 12 * (i % 2)
-                    draw.regular_polygon((x, y, 4), 4, fill=(172, 150, 122) if (i + j) % 3 else (120, 140, 140))
-            draw.rectangle((0, 590, paper.width, 625), (235, 230, 220))
-            picture = worn(rng, paper, 0.03)
-            self.surfaces.append(Surface(place.at(0, 2.5, 0), width * np.cross(UP, place.out), -2.5 * UP, picture))
-        floor = wood(rng, (150, 104, 66), 800, 1000)
-        self.surfaces.append(Surface(NORTH.at(0, 0, 0), 5 * NORTH.at(1, 0, 0), 4 * NORTH.at(0, 0, 1), floor))
-        self.surfaces.append(Surface(NORTH.at(0, 2.5, 4), 5 * NORTH.at(1, 0, 0), -4 * NORTH.at(0, 0, 1), plain(rng, (230, 228, 220), 400, 500)))
-
-    def furnish(self) -> None:
-        rng = self.rng
-        self.walls()
-        pine, oak, white = wood(rng, (190, 140, 84)), wood(rng, (122, 80, 48)), plain(rng, (222, 218, 208))
-        dark = plain(rng, (36, 36, 40))
-        # North: a bookcase, posters, an armchair.
-        for y in (0.06, 0.46, 0.86, 1.24, 1.62, 2.0):
-            self.box(NORTH, 0.6, y, 0.01, 2.0, 0.025, 0.3, pine)
-            if y < 2:
-                self.row(NORTH, 0.65, 2.55, y + 0.025, 0.06, 0.32, (1.5, 1.85) if y == 1.24 else (9, 9))
-        for x in (0.58, 2.58):
-            self.box(NORTH, x, 0, 0.01, 0.025, 2.05, 0.3, pine)
-        self.box(NORTH, 3.2, 0.0, 0.1, 0.9, 0.42, 0.8, worn(rng, Image.new("RGB", (200, 100), (70, 96, 88))))
-        self.box(NORTH, 3.2, 0.42, 0.1, 0.9, 0.5, 0.2, worn(rng, Image.new("RGB", (200, 100), (70, 96, 88))))
-        self.box(NORTH, 3.4, 0.42, 0.32, 0.45, 0.35, 0.12, worn(rng, poster(rng, 270, 210)))
-        # West: a sideboard under a shelf.
-        self.box(WEST, 0.5, 0.0, 0.0, 3.0, 0.86, 0.5, oak)
-        self.box(WEST, 0.45, 0.86, 0.0, 3.1, 0.03, 0.53, pine)
-        for k in range(5):
-            self.box(WEST, 0.54 + 0.6 * k, 0.1, 0.5, 0.55, 0.7, 0.012, white, white)
-            self.box(WEST, 0.78 + 0.6 * k, 0.66, 0.512, 0.1, 0.02, 0.02, dark)
-        self.row(WEST, 0.6, 3.4, 0.89, 0.06, 0.26, (1.05, 1.5))
-        self.box(WEST, 0.7, 1.5, 0.0, 2.4, 0.025, 0.25, pine)
-        self.row(WEST, 0.72, 3.05, 1.525, 0.04, 0.28, (9, 9))
-        self.tin(WEST, 2.3, 0.89, 0.35, "OWL", 0.05)
-        # East: a desk by the window.
-        self.box(EAST, 0.7, 0.72, 0.05, 2.2, 0.035, 0.7, pine)
-        for x in (0.72, 2.42):
-            self.box(EAST, x, 0.0, 0.1, 0.45, 0.72, 0.6, white)
-        screen = Image.new("RGB", (330, 200), (24, 28, 36))
-        draw = ImageDraw.Draw(screen)
-        for k in range(14):
-            write(draw, 90 + 14 * (k % 4), 14 + 13 * k, 11, inks(rng)[0], f"{name(rng)} = {name(rng)}".lower())
-        self.box(EAST, 1.5, 0.86, 0.2, 0.6, 0.36, 0.03, worn(rng, screen), dark)
-        self.box(EAST, 1.75, 0.755, 0.18, 0.1, 0.12, 0.05, dark)
-        self.box(EAST, 1.6, 0.755, 0.5, 0.42, 0.02, 0.14, dark, worn(rng, package(rng, 300, 100, 6)))
-        self.row(EAST, 0.75, 1.4, 0.755, 0.1, 0.24, (9, 9))
-        self.row(EAST, 2.2, 2.75, 0.755, 0.1, 0.24, (9, 9))
-        self.tube(EAST, 2.6, 0.755, 0.5, 0.08, 0.02, dark, dark)
-        self.tube(EAST, 2.6, 0.77, 0.5, 0.012, 0.36, dark, dark)
-        self.tube(EAST, 2.6, 1.1, 0.5, 0.11, 0.16, np.full((8, 8, 3), [2.6, 2.0, 1.2]), white, glows=True)
-        sky = np.broadcast_to(np.linspace([2.0, 2.6, 3.4], [2.6, 2.8, 2.9], 100)[:, None], (100, 140, 3)).copy()
+            for k in range(wide * 250):
+                x, y = 25 * (k // 25) + 12, 25 * (k % 25) + 12 * (k // 25 % 2)
+                draw.regular_polygon((x, y, 4), 4, fill=(172, 150, 122) if k % 3 else (120, 140, 140))
+            draw.rectangle((0, 590, wide * 250, 625), (235, 230, 220))
+            self.surfaces.append(Surface(place.at(0, 2.5, 0), wide * place.right, -2.5 * UP, worn(rng, paper, 0.03)))
+        self.surfaces.append(Surface(NORTH.origin, 5 * X, 4 * Z, wood(rng, (150, 104, 66), 800, 1000)))
+        self.surfaces.append(Surface(NORTH.at(0, 2.5, 4), 5 * X, -4 * Z, plain(rng, (230, 228, 220))))
+        sky = np.full((100, 140, 3), [4.4, 5.2, 6.4]) + 0.6 * cloud(rng, 100, 140, 2, 3)  # over 1: it glows
         sky[70:] *= [0.2, 0.28, 0.1]
-        sky[:, 68:72] = sky[33:36] = sky[:4] = sky[-5:] = sky[:, :4] = sky[:, -4:] = 0.8
-        self.surfaces.append(Surface(EAST.at(1.0, 2.2, 0.01), EAST.at(1.4, 0, 0) - EAST.origin, -0.9 * UP, sky, glows=True))
-        # South: a chest, a plant, a door.
-        self.box(SOUTH, 0.8, 0.0, 0.0, 1.6, 0.8, 0.45, oak, pine)
-        for k in range(3):
-            self.box(SOUTH, 0.84, 0.05 + 0.25 * k, 0.45, 1.52, 0.22, 0.012, pine)
-        self.row(SOUTH, 0.85, 2.35, 0.8, 0.08, 0.3, (9, 9))
-        self.tin(SOUTH, 1.5, 0.8, 0.34, "PIG", 0.1)
-        self.tube(SOUTH, 3.0, 0.0, 0.4, 0.16, 0.3, worn(rng, package(rng, 400, 120, 5)), dark)
-        plant = worn(rng, leaves(rng))
-        for across in (EAST.out, NORTH.out):
-            self.surfaces.append(Surface(SOUTH.at(3.0, 1.2, 0.4) - across * 0.45, across * 0.9, -0.9 * UP, plant))
-            self.surfaces.append(Surface(SOUTH.at(3.0, 1.2, 0.4) + across * 0.45, -across * 0.9, -0.9 * UP, plant))
-        self.box(SOUTH, 3.8, 0.0, 0.0, 0.9, 2.05, 0.03, wood(rng, (200, 190, 170), 300, 150))
-        for place, x, y, w, h in ((NORTH, 2.9, 1.3, 0.6, 0.8), (NORTH, 3.7, 1.2, 0.9, 0.65), (SOUTH, 0.9, 1.4, 0.5, 0.7),
-                                  (SOUTH, 1.6, 1.5, 0.7, 0.5), (EAST, 2.7, 1.3, 0.5, 0.7), (EAST, 0.25, 1.3, 0.45, 0.65),
-                                  (SOUTH, 2.5, 1.3, 0.6, 0.8), (WEST, 3.3, 1.4, 0.5, 0.7), (WEST, 0.1, 1.4, 0.45, 0.6)):
+        sky[:, 68:72] = sky[33:36] = sky[:4] = sky[-5:] = sky[:, :4] = sky[:, -4:] = 1.2
+        self.surfaces.append(Surface(EAST.at(1.0, 2.2, 0.01), 1.4 * Z, -0.9 * UP, sky))
+
+    def furniture(self) -> None:
+        rng = self.rng
+        pine, oak, white = wood(rng, (190, 140, 84)), wood(rng, (122, 80, 48)), plain(rng, (222, 218, 208))
+        dark, cloth = plain(rng, (36, 36, 40)), plain(rng, (70, 96, 88), 100, 100)
+        screen = worn(rng, poster(rng, 360, 216))
+        for *where, front, sides in (
+            (NORTH, 0.58, 0, 0.01, 0.025, 2.05, 0.3, pine, pine), (NORTH, 2.58, 0, 0.01, 0.025, 2.05, 0.3, pine, pine),
+            (NORTH, 3.2, 0, 0.1, 0.9, 0.42, 0.8, cloth, cloth), (NORTH, 3.2, 0.42, 0.1, 0.9, 0.5, 0.2, cloth, cloth),
+            (WEST, 0.5, 0, 0, 3.0, 0.86, 0.5, oak, oak), (WEST, 0.45, 0.86, 0, 3.1, 0.03, 0.53, pine, pine),
+            (WEST, 0.7, 1.5, 0, 2.4, 0.025, 0.25, pine, pine), (EAST, 0.7, 0.72, 0.05, 2.2, 0.035, 0.7, pine, pine),
+            (EAST, 0.72, 0, 0.1, 0.45, 0.72, 0.6, white, white), (EAST, 2.42, 0, 0.1, 0.45, 0.72, 0.6, white, white),
+            (EAST, 1.5, 0.86, 0.2, 0.6, 0.36, 0.03, screen, dark), (EAST, 1.75, 0.755, 0.18, 0.1, 0.12, 0.05, dark, dark),
+            (EAST, 1.6, 0.755, 0.5, 0.42, 0.02, 0.14, dark, dark), (SOUTH, 0.8, 0, 0, 1.6, 0.8, 0.45, oak, pine),
+            (SOUTH, 3.8, 0, 0, 0.9, 2.05, 0.03, wood(rng, (200, 190, 170), 300, 150), pine),
+            *((WEST, 0.54 + 0.6 * k, 0.1, 0.5, 0.55, 0.7, 0.012, white, white) for k in range(5)),
+            *((WEST, 0.78 + 0.6 * k, 0.66, 0.512, 0.1, 0.02, 0.02, dark, dark) for k in range(5)),
+            *((SOUTH, 0.84, 0.05 + 0.25 * k, 0.45, 1.52, 0.22, 0.012, pine, pine) for k in range(3)),
+            *((NORTH, 0.6, 0.06 + 0.39 * k, 0.01, 2.0, 0.025, 0.3, pine, pine) for k in range(6)),
+        ):  # fmt: skip
+            self.box(*where, front, sides)
+        for place, x, y, w, h in (
+            (NORTH, 2.9, 1.3, 0.6, 0.8), (NORTH, 3.7, 1.2, 0.9, 0.65), (SOUTH, 0.9, 1.4, 0.5, 0.7),
+            (SOUTH, 1.6, 1.5, 0.7, 0.5), (SOUTH, 2.5, 1.3, 0.6, 0.8), (WEST, 0.1, 1.4, 0.45, 0.6),
+            (WEST, 3.3, 1.4, 0.5, 0.7), (EAST, 2.7, 1.3, 0.5, 0.7), (EAST, 0.25, 1.3, 0.45, 0.65),
+        ):  # fmt: skip
             self.box(place, x, y, 0, w, h, 0.015, worn(rng, poster(rng, round(w * 400), round(h * 400))), dark)
-        self.box(NORTH, 1.7, 0.0, 1.5, 1.9, 0.006, 1.2, white, worn(rng, package(rng, 600, 400, 6)))
+
+    def clutter(self) -> None:
+        for k in range(5):
+            self.row(NORTH, 0.62, 1.5 if k == 3 else 2.55, 0.085 + 0.39 * k, 0.06, 0.33)
+        for place, x, end, y, z, tallest in (
+            (NORTH, 1.86, 2.55, 1.255, 0.06, 0.33), (WEST, 0.6, 1.08, 0.89, 0.06, 0.26),
+            (WEST, 1.5, 3.4, 0.89, 0.06, 0.26), (WEST, 0.72, 3.05, 1.525, 0.04, 0.28),
+            (EAST, 0.75, 1.4, 0.755, 0.1, 0.24), (EAST, 2.2, 2.75, 0.755, 0.1, 0.24), (SOUTH, 0.85, 2.35, 0.8, 0.08, 0.3),
+        ):  # fmt: skip
+            self.row(place, x, end, y, z, tallest)
+        self.tin(WEST, 2.3, 0.89, 0.37, "OWL", 0.05)
+        self.tin(SOUTH, 1.5, 0.8, 0.36, "PIG", 0.1)
+        for y, r, h in ((0.755, 0.08, 0.02), (0.77, 0.012, 0.36), (1.1, 0.11, 0.16)):  # a lamp
+            around = np.full((8, 90, 3), [2.6, 2.0, 1.2] if r == 0.11 else 0.03)
+            self.tube(EAST, 2.6, y, 0.5, r, h, around, "ivory")
 
 
-# Light: baked once, with soft shadows and ambient occlusion.
+# Light: baked once. Whatever is brighter than white glows and takes none.
 
 
-def blocked(start: np.ndarray, path: np.ndarray, solids: list[np.ndarray]) -> np.ndarray:
-    """[n, 3] starts and ways -> whether a solid is on the way."""
-    hit = np.zeros(len(start), bool)
-    inverse = 1 / np.where(np.abs(path) < 1e-6, 1e-6, path)
-    for low, high in solids:
-        one, other = (low - start) * inverse, (high - start) * inverse
-        enters, leaves_ = np.minimum(one, other).max(1), np.maximum(one, other).min(1)
-        hit |= (enters < leaves_) & (enters < 1) & (leaves_ > 1e-3)
+def blocked(start: np.ndarray, way: np.ndarray, solids: np.ndarray) -> np.ndarray:
+    """[n, 3] points and ways from there -> [n]: does a solid stand in the way?"""
+    low, high = np.minimum(start, start + way).min(0), np.maximum(start, start + way).max(0)
+    hit, inverse = np.zeros(len(start), bool), 1 / np.where(np.abs(way) < 1e-6, 1e-6, way)
+    for solid in solids[((solids[:, 0] < high) & (solids[:, 1] > low)).all(1)]:
+        one, other = (solid[0] - start) * inverse, (solid[1] - start) * inverse
+        enters, leaves = np.minimum(one, other).max(1), np.maximum(one, other).min(1)
+        hit |= (enters < leaves) & (enters < 1) & (leaves > 1e-3)
     return hit
 
 
-def bake(scene: Scene, lamps: list[tuple[Any, float, Any]], ambient: Any) -> None:
-    rng = default_rng(SEED)
+def bake(scene: Scene, lamps: list[tuple[Vector, float, Vector]], ambient: Vector, rays: int = 24) -> None:
+    solids, scatter = np.array(scene.solids, np.float32), default_rng(SEED).normal(size=(rays, 3))
     for surface in scene.surfaces:
-        light = np.ones((1, 1, 3))
-        if not surface.glows:
-            points, normals = surface.grid(20 if surface.width * surface.height > 4 else 40)
-            shape, rays = points.shape[:2], 12
-            start = np.repeat((points + 0.004 * normals).reshape(-1, 3), rays, 0).astype(np.float32)
-            facing = np.repeat(normals.reshape(-1, 3), rays, 0).astype(np.float32)
-            solids = scene.solids
-            if surface.radius:  # a cylinder is inside its own box
-                solids = [s for s in solids if not ((s[0] < surface.foot + 0.01 * UP) & (surface.foot + 0.01 * UP < s[1])).all()]
-            way = facing + rng.normal(size=start.shape)/ 1.8
-            way *= 0.7 * rng.random((len(start), 1)) ** 0.5 / np.linalg.norm(way, axis=1, keepdims=True)
-            end = start + way
-            shut = blocked(start, way, solids) | ((end < 0) | (end > ROOM)).any(1)
-            total = np.asarray(ambient) * (1 - shut)[:, None]
+        if np.nanmax(surface.picture) <= 1:
+            points = surface.points(20 if surface.width * surface.height > 4 else 40).astype(np.float32)
+            start = np.repeat((points + 0.004 * surface.normal).reshape(-1, 3), rays, 0).astype(np.float32)
+            # The same rays from all points: bands are less of an eyesore than speckles.
+            way = surface.normal + scatter / np.linalg.norm(scatter, axis=1, keepdims=True)  # cosine-weighted
+            way *= np.linspace(0.05, 0.7, rays)[:, None]  # what is further away shuts out no light
+            way = np.tile(way.astype(np.float32), (len(start) // rays, 1))
+            shut = blocked(start, way, solids) | ((start + way < 0) | (start + way > ROOM)).any(1)
+            light = ~shut[:, None] * np.array(ambient)
             for where, spread, strength in lamps:
-                way = np.asarray(where) + rng.normal(size=start.shape) * spread - start
+                way = np.float32(np.tile(where + scatter * spread, (len(start) // rays, 1))) - start
                 distance = np.linalg.norm(way, axis=1)
-                lambert = ((way * facing).sum(1) / distance).clip(0) / (0.3 + distance**2)
-                lambert[lambert > 0] *= ~blocked(start[lambert > 0], way[lambert > 0] * 0.97, solids)
-                total = total + lambert[:, None] * np.asarray(strength)
-            light = total.reshape(*shape, rays, 3).mean(2)
-            light = np.stack([gaussian_filter(light[..., c], 0.7, mode="nearest") for c in range(3)], -1)
-            h, w = surface.picture.shape[:2]
-            light = np.stack([np.asarray(Image.fromarray(light[..., c].astype(np.float32)).resize((w, h), Image.Resampling.BILINEAR)) for c in range(3)], -1)
-        lit = surface.picture.astype(np.float32)
-        lit = np.dstack([lit[..., :3] * light, lit[..., 3:]])
-        surface.levels = [lit]
+                falling = (way @ surface.normal / distance).clip(0) / (0.3 + distance**2)
+                if falling.any():
+                    light += (falling * ~blocked(start, way * 0.97, solids))[:, None] * strength
+            light = light.reshape(*points.shape[:2], rays, 3).mean(2)
+            surface.picture = surface.picture * resized(light, *surface.picture.shape[:2]).clip(0)
+        surface.levels = [surface.picture.astype(np.float32)]
         while min(surface.levels[-1].shape[:2]) >= 8 and len(surface.levels) < 4:
-            p = surface.levels[-1]
-            p = p[: p.shape[0] // 2 * 2, : p.shape[1] // 2 * 2]
+            p = surface.levels[-1][: surface.levels[-1].shape[0] // 2 * 2, : surface.levels[-1].shape[1] // 2 * 2]
             surface.levels.append((p[::2, ::2] + p[1::2, ::2] + p[::2, 1::2] + p[1::2, 1::2]) / 4)
-        surface.levels = [p.astype(np.float32) for p in surface.levels]
 
 
 # The camera.
@@ -410,60 +331,148 @@ class Pose(NamedTuple):
     eye: np.ndarray
     axes: np.ndarray  # rows: right, down, forward
 
-    @classmethod
-    def looking(cls, eye: Any, yaw: float, pitch: float, roll: float = 0.0) -> Pose:
-        forward = np.array([math.sin(yaw) * math.cos(pitch), math.sin(pitch), -math.cos(yaw) * math.cos(pitch)])
-        right = np.cross(forward, UP)
-        right /= np.linalg.norm(right)
-        down = np.cross(forward, right)
-        c, s = math.cos(roll), math.sin(roll)
-        return cls(np.asarray(eye, float), np.stack([c * right + s * down, c * down - s * right, forward]))
+    def project(self, points: np.ndarray, w: int = WIDTH, h: int = HEIGHT, focal: float = FOCAL_PX) -> np.ndarray:
+        """[..., 3] in the room -> x, y in pixels and depth in metres."""
+        x, y, depth = np.moveaxis((points - self.eye) @ self.axes.T, -1, 0)
+        return np.stack([x / depth.clip(0.05) * focal + w / 2, y / depth.clip(0.05) * focal + h / 2, depth], -1)
 
 
 def seen(scene: Scene, pose: Pose, shift: np.ndarray, w: int = WIDTH, h: int = HEIGHT, focal: float = FOCAL_PX) -> np.ndarray:
     """[h, w, 3] linear light along one ray a pixel."""
-    eye, axes = pose
-    xs = ((np.arange(w) + 0.5 + shift[0] - w / 2) / focal).astype(np.float32)[None]
-    ys = ((np.arange(h) + 0.5 + shift[1] - h / 2) / focal).astype(np.float32)[:, None]
+    x_all = ((np.arange(w) + 0.5 + shift[0] - w / 2) / focal).astype(np.float32)[None]
+    y_all = ((np.arange(h) + 0.5 + shift[1] - h / 2) / focal).astype(np.float32)[:, None]
     image, nearness = np.zeros((h, w, 3), np.float32), np.full((h, w), 1e-3, np.float32)
-    corners = (np.stack([s.corners for s in scene.surfaces]) - eye) @ axes.T
-    faces = np.array([s.radius > 0 or s.normal @ (eye - s.origin) > 0 for s in scene.surfaces])
-    depth = corners[..., 2]
-    flat = corners[..., :2] / depth.clip(0.05)[..., None] * focal + [w / 2, h / 2]
-    low, high = np.floor(flat.min(1) - 2), np.ceil(flat.max(1) + 2)
-    beside = (depth < 0.05).any(1)
-    low[beside], high[beside] = 0, (w, h)
+    faces = np.array([(s.origin, s.across, s.down, s.normal) for s in scene.surfaces])
+    corners = pose.project(faces[:, :1] + [[0, 0], [0, 1], [1, 0], [1, 1]] @ faces[:, 1:3], w, h, focal)
+    low, high = np.floor(corners.min(1)[:, :2]) - 2, np.ceil(corners.max(1)[:, :2]) + 2
+    low[corners[..., 2].min(1) < 0.05], high[corners[..., 2].min(1) < 0.05] = 0, (w, h)  # reaches behind the eye
     low, high = low.clip(0, (w, h)).astype(int), high.clip(0, (w, h)).astype(int)
-    wanted = faces & (depth.max(1) > 0.05) & (high > low).all(1)
-    for k in sorted(np.flatnonzero(wanted), key=lambda k: depth[k].mean()):
-        s, part = scene.surfaces[k], (slice(low[k, 1], high[k, 1]), slice(low[k, 0], high[k, 0]))
-        x, y = xs[:, part[1]], ys[part[0]]
+    faced = ((pose.eye - faces[:, 0]) * faces[:, 3]).sum(1) > 0
+    for k in np.flatnonzero(faced & (corners[..., 2].max(1) > 0.05) & (high > low).all(1)):
+        part = (slice(low[k, 1], high[k, 1]), slice(low[k, 0], high[k, 0]))
+        x, y, surface = x_all[:, part[1]], y_all[part[0]], scene.surfaces[k]
+        o, across, down = (faces[k, :3] - [pose.eye, [0, 0, 0], [0, 0, 0]]) @ pose.axes.T
+        n = np.cross(across, down)
         with np.errstate(all="ignore"):
-            if s.radius:
-                d = [axes[0, i] * x + axes[1, i] * y + axes[2, i] for i in range(3)]
-                e = eye - s.foot
-                a, b = d[0] ** 2 + d[2] ** 2, e[0] * d[0] + e[2] * d[2]
-                t = (-b - np.sqrt(b**2 - a * (e[0] ** 2 + e[2] ** 2 - s.radius**2))) / a
-                p, q = e[0] + t * d[0], e[2] + t * d[2]
-                u = 0.5 + np.arctan2(p * s.side[0] + q * s.side[2], p * s.normal[0] + q * s.normal[2]) / math.tau
-                v = 1 - (e[1] + t * d[1]) / s.height
-                near = 1 / t
-            else:
-                o, across, down = axes @ (s.origin - eye), axes @ s.across, axes @ s.down
-                n = np.cross(across, down)
-                near = (n[0] * x + n[1] * y + n[2]) / (n @ o)
-                u = ((across[0] * x + across[1] * y + across[2]) / near - across @ o) / s.width**2
-                v = ((down[0] * x + down[1] * y + down[2]) / near - down @ o) / s.height**2
-            won = (near > nearness[part]) & (u >= 0) & (u < 1) & (v >= 0) & (v < 1)
-        if not won.any():
-            continue
-        per_px = s.levels[0].shape[0] / s.height / (np.median(near[won]) * focal)
-        level = s.levels[min(len(s.levels) - 1, max(0, round(math.log2(per_px))))]
-        found = level[(v[won] * level.shape[0]).astype(int), (u[won] * level.shape[1]).astype(int)]
-        if level.shape[2] == 4:
-            solid = found[:, 3] > 0.5
-            won[won] = solid
-            found = found[solid]
-        nearness[part][won] = near[won]
-        image[part][won] = found[:, :3]
+            near = (n[0] * x + n[1] * y + n[2]) / (n @ o)
+            u = ((across[0] * x + across[1] * y + across[2]) / near - across @ o) / surface.width**2
+            v = ((down[0] * x + down[1] * y + down[2]) / near - down @ o) / surface.height**2
+        won = (near > nearness[part]) & (u >= 0) & (u < 1) & (v >= 0) & (v < 1)
+        if won.any():
+            texels_per_px = surface.levels[0].shape[0] / surface.height / (np.median(near[won]) * focal)
+            level = surface.levels[int(np.clip(round(math.log2(texels_per_px)), 0, len(surface.levels) - 1))]
+            colours = level[(v[won] * level.shape[0]).astype(int), (u[won] * level.shape[1]).astype(int)]
+            won[won] = solid = ~np.isnan(colours[:, 0])
+            image[part][won], nearness[part][won] = colours[solid], near[won]
     return image
+
+
+# One row a fixation: from when, until when [s]; where one stands (x, z) and looks (x, y, z) [m].
+FIXATIONS = np.array([
+    (0.0, 1.2, 3.0, 2.6, 4.7, 1.0, 1.8), (2.0, 3.0, 3.7, 1.9, 4.8, 0.9, 1.1), (3.7, 4.6, 3.8, 2.2, 4.5, 1.0, 2.6),
+    (5.4, 6.4, 3.1, 2.5, 3.5, 0.9, 3.7), (7.1, 7.5, 2.2, 2.6, 2.2, 1.5, 4.0), (8.6, 10.2, 1.2, 2.6, 0.3, 1.0, 2.6),
+    (10.7, 12.0, 1.05, 2.7, 0.3, 0.95, 2.8), (13.0, 14.2, 1.1, 1.6, 0.2, 1.0, 1.2), (14.8, 15.6, 1.3, 1.4, 0.1, 1.6, 1.3),
+    (16.6, 18.2, 1.5, 1.2, 1.4, 1.2, 0.1), (19.2, 20.4, 2.6, 1.6, 3.6, 1.0, 0.2), (21.6, 22.6, 3.4, 2.0, 4.9, 1.6, 1.8),
+    (23.6, 24.8, 3.2, 2.3, 3.6, 1.0, 3.8), (26.6, 27.2, 3.3, 1.5, 3.8, 1.5, 0.0), (28.3, 29.9, 1.9, 1.1, 1.8, 1.25, 0.1),
+    (30.4, 32.2, 1.65, 1.0, 1.6, 1.3, 0.1), (33.4, 34.2, 2.6, 1.4, 3.7, 1.0, 0.2), (35.4, 36.6, 3.7, 1.7, 4.8, 0.9, 1.2),
+    (37.4, 38.4, 3.8, 2.2, 4.6, 0.9, 2.4), (39.4, 41.0, 3.2, 2.5, 3.4, 0.9, 3.7), (42.0, 42.6, 2.4, 2.5, 2.0, 1.5, 4.0),
+    (43.6, 45.4, 1.3, 2.6, 0.3, 0.95, 2.7), (46.4, 48.0, 1.2, 1.9, 0.3, 1.0, 1.7),
+])  # fmt: skip
+
+
+def walk(time_s: float) -> Pose:
+    """Where the head is: it strolls from fixation to fixation, turns quickly, bobs and trembles."""
+    start, end, x, z = FIXATIONS[:, :4].T
+    stroll = PchipInterpolator((start + end) / 2, np.stack([x, 0 * x + 1.5, z], 1))
+    at = FIXATIONS[:, :2].ravel()
+    gaze = np.repeat(FIXATIONS[:, 4:], 2, 0) - stroll(at.clip(start[0] + 0.6, END_S - 0.8))
+    yaw = np.unwrap(np.arctan2(gaze[:, 0], -gaze[:, 2]))
+    pitch = np.arctan2(gaze[:, 1], np.hypot(gaze[:, 0], gaze[:, 2]))
+    turn = PchipInterpolator(at, np.stack([-yaw, pitch, 0 * yaw], 1))(time_s)
+    now = min(max(time_s, 0.6), END_S - 0.8)
+    step = math.tau * 1.8 * time_s
+    pace = min(1.0, float(np.linalg.norm(stroll(now, 1)))) + 0.15
+    tremor = [math.sin(2.1 * time_s + 3 * k) + math.sin(3.7 * time_s + k) + 0.4 * math.sin(9.1 * time_s) for k in range(3)]
+    turn += 0.006 * np.array(tremor) + pace * np.array([0.008, 0.006, 0.02]) * np.sin(step / np.array([2, 1, 2]))
+    eye = stroll(now) + 0.02 * pace * math.sin(step) * UP
+    return Pose(eye, (Rotation.from_euler("YXZ", turn).as_matrix() * [1, -1, -1]).T)
+
+
+def developed(light: np.ndarray, exposure: float, rng: Generator) -> np.ndarray:
+    """Linear light as a cheap camera stores it: [h, w, 3] uint8."""
+    h, w = light.shape[:2]
+    y, x = np.mgrid[-1 : 1 : h * 1j, -1 : 1 : w * 1j]
+    corners_darker = 1 / (1 + 0.25 * (x**2 + y**2))[..., None]
+    image = (1 - np.exp(-light * exposure * corners_darker)) ** (1 / 2.2)
+    return ((image + rng.normal(0, 0.008, (h, w, 1))) * 255).clip(0, 255).astype(np.uint8)
+
+
+def frame_light(scene: Scene, time_s: float, rng: Generator) -> np.ndarray:
+    """What falls on the sensor while the shutter is open, half the time: the faster, the more blurred."""
+    first, last = walk(time_s - 0.25 / FPS), walk(time_s + 0.25 / FPS)
+    moved_px = FOCAL_PX * float(np.linalg.norm(first.axes[2] - last.axes[2]))
+    times = time_s + (np.linspace(-0.25, 0.25, int(np.clip(moved_px / 3, 4, 12)))) / FPS
+    return np.mean([seen(scene, walk(t), rng.uniform(-0.5, 0.5, 2)) for t in times], 0)
+
+
+def film(scenes: tuple[Scene, Scene], path: Path) -> None:
+    rng, brightness = default_rng(SEED), 0.5
+    with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
+        stream = container.add_stream("libx264", rate=FPS, options={"crf": "29", "preset": "slower"})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        stream.codec_context.colorspace = stream.codec_context.color_range = 1  # BT.709, limited
+        for k in range(round(END_S * FPS)):
+            light = frame_light(scenes[k / FPS >= MOVED_S], k / FPS, rng)
+            brightness += 0.1 * (float(light.mean()) - brightness)  # the exposure lags behind
+            image = av.VideoFrame.from_ndarray(developed(light, 0.55 / brightness**0.8, rng))
+            container.mux(stream.encode(image.reformat(format="yuv420p", dst_colorspace="ITU709")))
+        container.mux(stream.encode(None))
+
+
+def portrait(thing: Callable[[Scene], np.ndarray], size: int = 320) -> Image.Image:
+    """A picture of a thing elsewhere: on another table, in evening light, close up."""
+    scene = Scene(SEED + 1)
+    scene.box(NORTH, 1, 0.9, 0.8, 3, 0.04, 1, wood(scene.rng, (96, 58, 40), 300, 900))
+    scene.surfaces.append(Surface(NORTH.at(0, 2.5, 0.6), 5 * X, -2.5 * UP, plain(scene.rng, (110, 130, 150), 500, 900)))
+    outline = thing(scene)
+    bake(scene, [((3.4, 2.0, 2.2), 0.1, (4.0, 2.9, 1.8))], (0.4, 0.36, 0.34))
+    turn = Rotation.from_euler("YX", (0.12, -0.3)).as_matrix() * [1, -1, -1]
+    middle = (outline.min(0) + outline.max(0)) / 2
+    pose, rng = Pose(middle - 0.7 * turn[:, 2], turn.T), default_rng(SEED)
+    corners = pose.project(outline, size, size, 1)[:, :2]
+    focal = 0.86 * size / float(np.ptp(corners, 0).max())
+    light = np.mean([seen(scene, pose, rng.uniform(-0.5, 0.5, 2), size, size, focal) for _ in range(16)], 0)
+    return Image.fromarray(developed(light, 1.6, rng))
+
+
+def truth(outlines: tuple[np.ndarray, np.ndarray]) -> ResponseTrack:
+    """The tin's last run of frames with at least half of it in the picture."""
+    boxes: dict[int, Box] = {}
+    for k in range(round(END_S * TRUTH_FPS)):
+        corners = walk(k / TRUTH_FPS).project(outlines[k / TRUTH_FPS >= MOVED_S])
+        box = Box(*corners[:, :2].min(0).tolist(), *corners[:, :2].max(0).tolist())
+        inside = box.clipped(WIDTH, HEIGHT)
+        if corners[:, 2].min() > 0.1 and inside.area >= 0.5 * box.area:
+            boxes[k] = inside
+    first = max(k for k in boxes if k - 1 not in boxes)
+    last = tuple(box for k, box in boxes.items() if k >= first)
+    return ResponseTrack(first_frame=first, fps=TRUTH_FPS, boxes=last, score=1.0)
+
+
+def main() -> None:
+    scenes, outlines = [], []
+    for place, x, y, z, turn in ((WEST, 1.28, 0.89, 0.3, 0.03), (NORTH, 1.68, 1.255, 0.17, -0.04)):
+        scene = Scene(SEED)
+        scene.room()
+        scene.furniture()
+        scene.clutter()
+        outlines.append(scene.tin(place, x, y, z, "FOX", turn))
+        bake(scene, [WINDOW, CEILING, DESK_LAMP], (0.3, 0.3, 0.31))
+        scenes.append(scene)
+    portrait(lambda scene: scene.tin(NORTH, 2.5, 0.94, 1.2, "FOX", 0.05)).save(ASSETS / "demo_query.jpg", quality=90)
+    (ASSETS / "demo_truth.json").write_text(truth(tuple(outlines)).to_json() + "\n")
+    film(tuple(scenes), ASSETS / "demo.mp4")
+
+
+if __name__ == "__main__":
+    main()

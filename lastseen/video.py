@@ -285,8 +285,12 @@ def _opened(path: Path) -> Iterator[_Source]:
     if not head:
         raise VideoError(f"{path}: is empty (0 bytes); copy or download it again")
     try:
-        # With "file:" a name like "a:b.mp4" is not taken for a URL.
-        container = av.open(f"file:{path.absolute()}", metadata_errors="replace")
+        # With "file:" a name like "a:b.mp4" is not taken for a URL. PyAV before 19 must be told to
+        # forgive titles that are not UTF-8.
+        forgiving: dict[str, Any] = (
+            {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+        )
+        container = av.open(f"file:{path.absolute()}", **forgiving)
     except av.FFmpegError:
         if head[4:8] == b"ftyp":
             reason = "cut off or still being recorded (no moov atom); finish recording or copy it again"

@@ -7,7 +7,13 @@ from transformers import Dinov2Config, Dinov2Model, Dinov2WithRegistersConfig, D
 from lastseen.model import Backbone, BackboneConfig
 from lastseen.weights import load_backbone
 
-SIZES = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 518, "patch_size": 14}
+SIZES = {
+    "hidden_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "image_size": 518,
+    "patch_size": 14,
+}
 
 
 def theirs(registers: int, swiglu: bool) -> torch.nn.Module:

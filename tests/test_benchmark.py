@@ -75,7 +75,12 @@ def dataset(tmp_path_factory) -> Path:
         for i, (video, clip, start, end) in enumerate(clips)
     ]
     (root / "annotations.json").write_text(json.dumps({"version": "1", "videos": videos}))
-    absent = {"query_uid": "x", "clip_uid": "clip0", "query_frame": 18, "visual_crop": image_crop("noise.png", 40)}
+    absent = {
+        "query_uid": "x",
+        "clip_uid": "clip0",
+        "query_frame": 18,
+        "visual_crop": image_crop("noise.png", 40),
+    }
     (root / "absent.json").write_text(json.dumps({"queries": [absent]}))
     return root
 

@@ -91,7 +91,9 @@ def test_progress_is_told_to_the_end(localizer, video):
     assert told[-1] == (26, 26)
 
 
-@pytest.mark.parametrize(("asked_at", "message"), [(0.0, "starts at 0 s"), (-3, "starts at 0 s"), (60, "past the end")])
+@pytest.mark.parametrize(
+    ("asked_at", "message"), [(0.0, "starts at 0 s"), (-3, "starts at 0 s"), (60, "past the end")]
+)
 def test_a_question_asked_outside_the_video_is_an_error(localizer, video, asked_at, message):
     with pytest.raises(QueryError, match=message):
         localizer.predict(video, [Query.from_array(thing(), asked_at=asked_at)])

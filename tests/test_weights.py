@@ -7,7 +7,14 @@ from safetensors.torch import save_file
 from lastseen import weights
 from lastseen.errors import WeightsError
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.weights import backbone_config, convert_published, load_backbone, load_model, read_state, save_model
+from lastseen.weights import (
+    backbone_config,
+    convert_published,
+    load_backbone,
+    load_model,
+    read_state,
+    save_model,
+)
 
 TINY = BackboneConfig(dim=64, depth=2, heads=1)
 
@@ -47,7 +54,8 @@ def test_a_backbone_file_loads_whatever_its_wrapping(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("dim", "heads", "registers", "ffn"), [(384, 6, 0, "mlp"), (768, 12, 4, "mlp"), (1024, 16, 0, "mlp"), (1536, 24, 4, "swiglu")]
+    ("dim", "heads", "registers", "ffn"),
+    [(384, 6, 0, "mlp"), (768, 12, 4, "mlp"), (1024, 16, 0, "mlp"), (1536, 24, 4, "swiglu")],
 )
 def test_the_shape_of_official_files_is_read_off_their_tensors(dim, heads, registers, ffn):
     config = BackboneConfig(dim=dim, depth=2, heads=heads, registers=registers, ffn=ffn)

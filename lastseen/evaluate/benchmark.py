@@ -76,17 +76,14 @@ def answer_clip(
 ) -> list[ResponseTrack]:
     """The best guess for each question, in pixels of the size that its boxes are annotated in."""
     video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
-    queries = [_query(question, video, clip.fps) for question in questions]
+    queries = [query_of(question, video, clip.fps) for question in questions]
     predictions = localizer.at(clip.fps).predict(video, queries)
-    tracks = []
-    for question, frames in zip(questions, predictions):
-        size = question if isinstance(question, Question) else question.crop
-        track = localizer.best_guess(frames)
-        tracks.append(_scaled(track, size.original_width / video.width, size.original_height / video.height))
-    return tracks
+    guesses = (localizer.best_guess(frames) for frames in predictions)
+    return [scaled_answer(question, track, video) for question, track in zip(questions, guesses)]
 
 
-def _query(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
+def query_of(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
+    """The question's picture: its frame in the video, with all that surrounds the thing, or its file."""
     crop = question.crop
     # A question may be asked a frame past the last one; the search window just ends there.
     asked_at = min(question.query_frame / fps, video.duration_s)
@@ -107,8 +104,11 @@ def _from_image(crop: VisualCrop, image: Path, image_box: Box) -> Query:
     return Query.from_array(whole.picture, image_box.clipped(width, height))
 
 
-def _scaled(track: ResponseTrack, x_factor: float, y_factor: float) -> ResponseTrack:
-    return replace(track, boxes=tuple(box.scaled(x_factor, y_factor) for box in track.boxes))
+def scaled_answer(question: Question | AbsentQuestion, track: ResponseTrack, video: Video) -> ResponseTrack:
+    """Pixels of the video file -> pixels of the size that the question's boxes are annotated in."""
+    size = question if isinstance(question, Question) else question.crop
+    factors = size.original_width / video.width, size.original_height / video.height
+    return replace(track, boxes=tuple(box.scaled(*factors) for box in track.boxes))
 
 
 def _entry(

@@ -145,10 +145,11 @@ class Cameras:
 
 
 def look_at(eyes_m: Tensor, targets_m: Tensor) -> Tensor:
-    """World-to-camera matrices [..., 4, 4] of upright cameras at `eyes_m` [..., 3] that look at `targets_m`."""
+    """World-to-camera matrices [..., 4, 4] of upright cameras at `eyes_m` [..., 3] looking at `targets_m`."""
     eyes, ahead = eyes_m.double(), torch.nn.functional.normalize((targets_m - eyes_m).double(), dim=-1)
     steep = ahead[..., 2:].abs() > 0.999  # straight up or down: "upright" means nothing, take another axis
-    up = torch.where(steep, ahead.new_tensor([0.0, 1.0, 0.0]), ahead.new_tensor([0.0, 0.0, 1.0]))
+    _, y_axis, z_axis = torch.eye(3, dtype=torch.float64, device=eyes.device)
+    up = torch.where(steep, y_axis, z_axis)
     right = torch.nn.functional.normalize(torch.linalg.cross(ahead, up), dim=-1)
     rotation = torch.stack([right, torch.linalg.cross(ahead, right), ahead], -2)
     matrix = torch.eye(4, dtype=torch.float64, device=eyes.device).repeat(*eyes.shape[:-1], 1, 1)

@@ -1,0 +1,34 @@
+# make demo   sets everything up and finds a thing in the bundled video
+# make test   sets everything up and passes the tests
+# make check  style and types
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test check clean
+
+demo: $(VENV)/.installed
+	$(BIN)/lastseen find lastseen/assets/demo_query.jpg lastseen/assets/demo.mp4 \
+		--picture demo-answer.jpg --video demo-answer.mp4
+	@echo "Look at demo-answer.jpg and demo-answer.mp4."
+
+test: $(VENV)/.developing
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.developing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo-answer.jpg demo-answer.mp4
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("lastseen needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.developing: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
