@@ -64,7 +64,7 @@ def main() -> None:
             command = [sys.executable, __file__, "--search", str(path)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             print(
-                f"{minutes:g} minutes of {WIDTH}x{HEIGHT}, {path.stat().st_size / 2**20:.0f} MiB: {done.stdout.strip()}",
+                f"{minutes:g} minutes of {WIDTH}x{HEIGHT}: {done.stdout.strip()}",
                 flush=True,
             )
 

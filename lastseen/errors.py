@@ -7,6 +7,7 @@ LastSeenError
 ├── AnnotationError    a malformed VQ2D or EgoTracks annotation file
 ├── PredictionsError   a malformed challenge (prediction) file
 ├── TrackError         a malformed answer (ResponseTrack JSON)
+├── SynthError         assets that cannot be read, or a scene that cannot be made of them
 └── OutputError        an output path that cannot be written
 """
 
@@ -36,6 +37,10 @@ class PredictionsError(LastSeenError):
 
 
 class TrackError(LastSeenError):
+    pass
+
+
+class SynthError(LastSeenError):
     pass
 
 

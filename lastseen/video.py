@@ -285,12 +285,8 @@ def _opened(path: Path) -> Iterator[_Source]:
     if not head:
         raise VideoError(f"{path}: is empty (0 bytes); copy or download it again")
     try:
-        # With "file:" a name like "a:b.mp4" is not taken for a URL. PyAV before 19 must be told to
-        # forgive titles that are not UTF-8.
-        forgiving: dict[str, Any] = (
-            {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
-        )
-        container = av.open(f"file:{path.absolute()}", **forgiving)
+        # With "file:" a name like "a:b.mp4" is not taken for a URL.
+        container = av.open(f"file:{path.absolute()}", **_forgiving(av.__version__))
     except av.FFmpegError:
         if head[4:8] == b"ftyp":
             reason = "cut off or still being recorded (no moov atom); finish recording or copy it again"
@@ -302,6 +298,11 @@ def _opened(path: Path) -> Iterator[_Source]:
             yield _Source(path, container, av)
         except av.FFmpegError as error:
             raise VideoError(f"{path}: reading failed ({error.strerror}); copy it again") from None
+
+
+def _forgiving(version: str) -> dict[str, Any]:
+    """PyAV before 19 must be told to accept titles that are not UTF-8; later ones cannot be told."""
+    return {"metadata_errors": "replace"} if int(version.split(".")[0]) < 19 else {}
 
 
 def _main_stream(path: Path, container: InputContainer) -> VideoStream:

@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_tracks_are_in_order_apart_and_inside_the_video(scores):
     assert found
     assert found[0].first_frame >= 0
     assert found[-1].last_frame < len(scores)
-    for earlier, later in zip(found, found[1:]):
+    for earlier, later in pairwise(found):
         assert earlier.last_frame + 1 < later.first_frame
 
 
@@ -121,7 +122,7 @@ def test_a_track_goes_to_json_and_back():
         '{"schema": "something else"}',
         '{"schema": "lastseen/track@1"}',
         '{"schema": "lastseen/track@1", "fps": 5, "score": 1, "boxes": []}',
-        '{"schema": "lastseen/track@1", "fps": 0, "score": 1, "boxes": [{"frame":1,"x1":0,"y1":0,"x2":1,"y2":1}]}',
+        '{"schema": "lastseen/track@1", "fps": 0, "score": 1, "boxes": [{"frame":1,"x1":0,"y1":0,"x2":1,"y2":1}]}',  # noqa: E501
         '{"schema": "lastseen/track@1", "fps": 5, "score": 1, "boxes": [{"frame":1,"x1":0,"y1":0,"x2":1}]}',
         '{"schema": "lastseen/track@1", "fps": 5, "score": "high", "boxes": []}',
     ],

@@ -118,7 +118,7 @@ def test_weights_of_another_model_are_refused(model, tmp_path):
     save_model(model, tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "spatial_layers": 3}))
-    with pytest.raises(WeightsError, match="does not fit VQLoC: keys .* missing"):
+    with pytest.raises(WeightsError, match=r"does not fit VQLoC: keys .* missing"):
         load_model(tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text("{}")
     with pytest.raises(WeightsError, match="not a model's config"):

@@ -77,8 +77,14 @@ class Triangles:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """R runs of pixels on one row each: triangle, first pixel (flat over the batch), length (may be 0),
-    inverse depth at the first pixel's centre and its change per pixel."""
+    """R runs of pixels on one row each.
+
+    | triangle      | int32 [R]                                                           |
+    | first_pixel   | int32 [R] flat over all pictures                                    |
+    | length_px     | int32 [R] may be 0                                                  |
+    | inverse_depth | float32 [R] at the first pixel's centre                             |
+    | slope         | float32 [R] change of inverse depth per pixel                       |
+    """
 
     triangle: Tensor
     first_pixel: Tensor
@@ -234,7 +240,7 @@ def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: 
     first_row = _first_centre_at_or_after(y0, height)
     count = _first_centre_at_or_after(y2, height) - first_row
     owner, step = _expand(count)
-    row = first_row[owner] + step
+    row = pick(first_row, owner) + step
     x0, y0, x1, y1, slope02, slope01, slope12, i0, per_x, per_y, lowest, highest = take(known, owner)
     down = (row + 0.5) - y0
     on_long_edge = x0 + down * slope02
@@ -247,7 +253,7 @@ def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: 
     steps = (length - 1).clamp(min=1)
     end = (begin + per_x * steps).clamp(lowest, highest)
     begin = begin.clamp(lowest, highest)
-    picture = (triangles.frame if layer is None else layer)[owner]
+    picture = pick((triangles.frame if layer is None else layer).int(), owner)
     return Rows(
         triangle=owner,
         first_pixel=(picture * height + row) * width + start,
@@ -258,15 +264,15 @@ def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: 
 
 
 def _first_centre_at_or_after(position: Tensor, size: int) -> Tensor:
-    return (position - 0.5).ceil().clamp(0, size).long()
+    return (position - 0.5).ceil().clamp(0, size).int()
 
 
 def _expand(count: Tensor) -> tuple[Tensor, Tensor]:
     """Item i `count[i]` times: the item's number and which of its copies it is."""
-    ends = count.cumsum(0)
+    ends = count.cumsum(0, dtype=torch.int32)
     total = int(ends[-1]) if len(ends) else 0
     owner = torch.repeat_interleave(count, output_size=total)
-    return owner, torch.arange(total, device=count.device) - (ends - count)[owner]
+    return owner, torch.arange(total, dtype=torch.int32, device=count.device) - pick(ends - count, owner)
 
 
 def fragments(rows: Rows, budget: Budget | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -275,12 +281,14 @@ def fragments(rows: Rows, budget: Budget | None = None) -> Iterator[tuple[Tensor
     if not len(rows.length_px):
         return
     at_once = (budget or Budget.of(device)).max_fragments
-    ends = rows.length_px.cumsum(0)
+    ends = rows.length_px.cumsum(0, dtype=torch.int32)
     before = ends - rows.length_px
     total = int(ends[-1])
     cuts, counted = [0], [0]
     if total > at_once:
-        inner = torch.searchsorted(ends, torch.arange(at_once, total, at_once, device=device))
+        inner = torch.searchsorted(
+            ends, torch.arange(at_once, total, at_once, dtype=torch.int32, device=device)
+        )
         cuts, counted = [0, *inner.tolist()], [0, *before[inner].tolist()]
     cuts, counted = [*cuts, len(ends)], [*counted, total]
     for (start, stop), (done, upto) in zip(pairwise(cuts), pairwise(counted)):
@@ -289,13 +297,13 @@ def fragments(rows: Rows, budget: Budget | None = None) -> Iterator[tuple[Tensor
         owner = torch.repeat_interleave(rows.length_px[start:stop], output_size=upto - done)
         if start:
             owner += start
-        step = torch.arange(done, upto, device=device) - before[owner]
-        yield owner, rows.first_pixel[owner] + step, step
+        step = torch.arange(done, upto, dtype=torch.int32, device=device) - pick(before, owner)
+        yield owner, pick(rows.first_pixel, owner) + step, step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What every (sub-)pixel sees: triangle (-1: nothing) and inverse depth (0: nothing), [B, H, W]."""
+    """What every (sub-)pixel sees, [B, H, W]: triangle (int32, -1: nothing), inverse depth (0: nothing)."""
 
     triangle: Tensor
     inverse_depth: Tensor
@@ -304,14 +312,14 @@ class Seen:
 def nearest(rows: Rows, pictures: int, height_px: int, width_px: int, budget: Budget | None = None) -> Seen:
     keys = torch.full((pictures * height_px * width_px,), -1, dtype=torch.int64, device=rows.triangle.device)
     for row, pixel, step in fragments(rows, budget):
-        inverse = rows.inverse_depth[row] + rows.slope[row] * step
+        inverse = pick(rows.inverse_depth, row) + pick(rows.slope, row) * step
         # Positive floats order like their bits. Of equal depths the later row wins: always the same one.
-        keys.scatter_reduce_(0, pixel, (inverse.view(torch.int32).long() << 32) | row, "amax")
+        keys.scatter_reduce_(0, pixel.long(), (inverse.view(torch.int32).long() << 32) | row, "amax")
     hit = keys >= 0
     if len(rows.triangle):
-        triangle = torch.where(hit, rows.triangle[(keys & 0xFFFFFFFF).where(hit, 0)], -1)
+        triangle = pick(rows.triangle, (keys & 0xFFFFFFFF).where(hit, 0)).where(hit, -1)
     else:
-        triangle = keys
+        triangle = keys.int()
     inverse = (keys >> 32).where(hit, 0).int().view(torch.float32)
     shape = (pictures, height_px, width_px)
     return Seen(triangle=triangle.view(shape), inverse_depth=inverse.view(shape))

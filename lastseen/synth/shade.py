@@ -37,7 +37,7 @@ from lastseen.synth.raster import (
     take,
     triangles_in_view,
 )
-from lastseen.synth.shadow import Lights, ShadowMaps, cube_face, lit, moving_shadow_maps
+from lastseen.synth.shadow import Lights, ShadowMaps, lamp_light, moving_light, moving_shadow_maps, sun_light
 from lastseen.synth.texture import sample
 
 
@@ -137,7 +137,7 @@ class Samples:
     """M points to shade; up to S of them (one per triangle it shows) make a pixel.
 
     | slot       | int64 [M] sample number within the pixel * pixels of the batch + pixel |
-    | triangle   | int64 [M]                                                              |
+    | triangle   | int32 [M]                                                              |
     | x_px, y_px | float32 [M] offset from the pixel's corner                             |
     | weight     | float32 [M] share of the pixel                                         |
     | shape      | S, B, H, W                                                             |
@@ -200,7 +200,7 @@ def surface_planes(
     volume = torch.where(volume == 0, 1e-30, volume)
     across = torch.stack([torch.linalg.cross(p2, p0, dim=0), torch.linalg.cross(p0, p1, dim=0), normal])
     rays = take(cameras.rays().flatten(1).T.contiguous(), triangles.frame).view(3, 3, -1)
-    linear = (across[:, :, None] * rays).sum(1) / volume
+    linear = ((across[:, :, None] * rays).sum(1) / volume).clamp(-1e18, 1e18)  # finite in float32 sums
     seen_side = -torch.sign(volume)
     unit = normal * (seen_side / normal.norm(dim=0).clamp(min=1e-30))
     turn = seen_side * scene.surface[FACING].index_select(0, triangles.face)
@@ -230,7 +230,7 @@ def shade(
     for start in range(0, len(samples.slot), budget.max_samples):
         part = slice(start, start + budget.max_samples)
         slot, triangle = samples.slot[part], samples.triangle[part]
-        pixel = slot % pixels
+        pixel = slot.int() % pixels
         frame = pixel.div(height * width, rounding_mode="floor")
         row = pixel.div(width, rounding_mode="floor")
         x_px = (pixel - row * width) + samples.x_px[part]
@@ -250,7 +250,7 @@ class _SurfacePoint:
 
     frame: Tensor
     world_m: Tensor
-    towards_viewer: Tensor
+    ray: Tensor
     normal: Tensor
     flat_normal: Tensor
     albedo: Tensor
@@ -272,35 +272,36 @@ def _surface_point(
 ) -> _SurfacePoint:
     face = triangles.face.index_select(0, triangle)
     a1, b1, c1, a2, b2, c2, az, bz, cz, *flat_normal, turn = take(planes, triangle)
-    depth = 1 / (az * x_px + bz * y_px + cz)
-    weight1 = (a1 * x_px + b1 * y_px + c1) * depth
-    weight2 = (a2 * x_px + b2 * y_px + c2) * depth
+    # The clamps matter on slivers alone, where the planes are steep and float32 is short.
+    depth = 1 / torch.addcmul(torch.addcmul(cz, az, x_px), bz, y_px).clamp(min=1e-6)
+    weight1 = (torch.addcmul(torch.addcmul(c1, a1, x_px), b1, y_px) * depth).clamp(0, 1)
+    weight2 = (torch.addcmul(torch.addcmul(c2, a2, x_px), b2, y_px) * depth).clamp(0, 1)
     surface = take(scene.surface, face)
     uv0, uv1, uv2 = surface[UV].view(3, 2, -1)
     n0, n1, n2 = surface[NORMAL].view(3, 3, -1)
-    normal = (n0 + weight1 * n1 + weight2 * n2) * turn
+    normal = torch.addcmul(torch.addcmul(n0, n1, weight1), n2, weight2) * turn
     if poses is not None and poses.instances:
         normal = _pose_normals(scene, poses, face, frame, normal)
     normal = normal * (normal * normal).sum(0).clamp(min=1e-20).rsqrt()
 
     material = take(scene.materials, scene.face_material.index_select(0, face))
-    uv = uv0 + weight1 * uv1 + weight2 * uv2
-    size = material[SIZE]
+    uv = torch.addcmul(torch.addcmul(uv0, uv1, weight1), uv2, weight2)
     # How far the texture moves from this pixel to the next, to the right and down, in texels.
-    per_x = (uv1 * (a1 - weight1 * az) + uv2 * (a2 - weight2 * az)) * depth * size
-    per_y = (uv1 * (b1 - weight1 * bz) + uv2 * (b2 - weight2 * bz)) * depth * size
+    texels = material[SIZE] * depth
+    per_x = torch.addcmul(uv1 * (a1 - weight1 * az), uv2, a2 - weight2 * az) * texels
+    per_y = torch.addcmul(uv1 * (b1 - weight1 * bz), uv2, b2 - weight2 * bz) * texels
     footprint = torch.maximum((per_x * per_x).sum(0), (per_y * per_y).sum(0))
     level = 0.5 * footprint.clamp(1.0, 1e12).log2()
     uv = torch.where(material[WRAP] > 0, uv - uv.floor(), uv.clamp(0, 1))
-    first, last = material[LEVELS].long()
+    first, last = material[LEVELS].int()
     albedo = sample(scene.textures, first, last, uv, level) * material[TINT]
 
     view = take(views, frame)
-    ray = view[0:9:3] * x_px + view[1:9:3] * y_px + view[2:9:3]
+    ray = torch.addcmul(torch.addcmul(view[2:9:3], view[0:9:3], x_px), view[1:9:3], y_px)
     return _SurfacePoint(
         frame=frame,
-        world_m=view[9:] + ray * depth,
-        towards_viewer=-ray,
+        world_m=torch.addcmul(view[9:], ray, depth),
+        ray=ray,
         normal=normal,
         flat_normal=torch.stack(flat_normal),
         albedo=albedo,
@@ -311,14 +312,16 @@ def _surface_point(
 
 
 def _pose_normals(scene: MeshScene, poses: Poses, face: Tensor, frame: Tensor, normal: Tensor) -> Tensor:
-    slots = torch.full((scene.geometry.instances,), -1, device=face.device)
-    slots[torch.tensor(poses.instances, device=face.device)] = torch.arange(
-        len(poses.instances), device=face.device
-    )
-    slot = slots[scene.geometry.face_instance.index_select(0, face)]
-    moved = (slot >= 0).nonzero()[:, 0]
-    rotation = poses.transforms[frame[moved], slot[moved], :3, :3].to(normal)
-    normal[:, moved] = torch.einsum("mij,jm->im", rotation, take(normal, moved))
+    slot_of = torch.full((scene.geometry.instances,), -1, dtype=torch.int32, device=face.device)
+    for slot, instance in enumerate(poses.instances):
+        slot_of[instance] = slot
+    slots = pick(slot_of, scene.geometry.face_instance.index_select(0, face))
+    moved = (slots >= 0).nonzero()[:, 0]
+    rotations = poses.transforms[:, :, :3, :3].to(normal).reshape(-1, 9).T.contiguous()
+    number = pick(frame, moved) * len(poses.instances) + pick(slots, moved)
+    turned = (take(rotations, number).view(3, 3, -1) * take(normal, moved)).sum(1)
+    for component, value in zip(normal, turned):
+        component.index_copy_(0, moved, value)
     return normal
 
 
@@ -333,35 +336,34 @@ def _lit_colour(
     upward = 0.5 + 0.5 * point.normal[2]
     sky, ground = (_of_frame(c, point.frame) for c in (lights.sky_colour, lights.ground_colour))
     light = ground + (sky - ground) * upward + point.emission
-    highlight = torch.zeros_like(light) if scene.shiny else None
-    viewer = point.towards_viewer
-    if scene.shiny:
-        viewer = viewer * (viewer * viewer).sum(0).rsqrt()
+    highlight = torch.zeros_like(light)
+    if scene.shiny:  # the view mirrored in the surface: where a highlight's light would come from
+        along = (point.normal * point.ray).sum(0) * -2
+        mirrored = torch.addcmul(point.ray, point.normal, along)
+        mirrored = mirrored * (mirrored * mirrored).sum(0).rsqrt()
     lamps, positions, colours = len(lights.lamps_m), lights.positions_m().float(), lights.colours()
     for number, position in enumerate(positions):
         from_light = point.world_m - position[:, None]
-        squared = (from_light * from_light).sum(0)
-        inverse = squared.rsqrt()
-        strength = ((point.normal * from_light).sum(0) * -inverse).clamp(min=0)
+        squared = (from_light * from_light).sum(0).clamp(min=1e-12)
+        inverse = -squared.rsqrt()
+        strength = ((point.normal * from_light).sum(0) * inverse).clamp(min=0)
         if number < lamps:
             strength = strength / (squared + lights.lamp_radius_m**2)
-        if shadows is not None:
-            first = cube_face(from_light) if number < lamps else torch.zeros_like(point.frame)
-            strength = strength * lit(shadows, first + 6 * number, from_light, point.flat_normal)
+        if shadows is not None and number < lamps:
+            strength = strength * lamp_light(shadows, number, from_light, point.flat_normal)
+        elif shadows is not None:
+            strength = strength * sun_light(shadows, from_light, point.flat_normal)
         if moving is not None:
-            strength = strength * lit(
-                moving, point.frame * len(positions) + number, from_light, point.flat_normal
-            )
-        arriving = _of_frame(colours[..., number, :], point.frame) * strength
-        light = light + arriving
-        if highlight is not None:
-            halfway = viewer - from_light * inverse
-            cosine = (point.normal * halfway).sum(0) * (halfway * halfway).sum(0).clamp(min=1e-12).rsqrt()
-            highlight += arriving * (cosine.clamp(min=0) ** point.shininess)
-    colour = point.albedo * light
-    if highlight is not None:
-        colour = colour + highlight * (point.specular * (point.shininess + 8) / 8)
-    return colour
+            map_number = point.frame * len(positions) + number
+            strength = strength * moving_light(moving, map_number, from_light, point.flat_normal)
+        colour = _of_frame(colours[..., number, :], point.frame)
+        light.addcmul_(colour, strength)
+        if scene.shiny:
+            cosine = ((mirrored * from_light).sum(0) * inverse).clamp(min=0)
+            highlight.addcmul_(colour, strength * cosine**point.shininess)
+    if scene.shiny:
+        return torch.addcmul(point.albedo * light, highlight, point.specular * (point.shininess + 8) / 8)
+    return point.albedo * light
 
 
 def _of_frame(colour: Tensor, frame: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -94,9 +95,9 @@ class Lights:
 class ShadowMaps:
     """N square maps of inverse depth.
 
-    | inverse_depth | float32 [N * size * size], 0 where the light sees nothing                      |
+    | inverse_depth | float32 [N * size * size], 0 where the light sees nothing                    |
     | views         | float32 [10, N]: world-to-map rotation, row after row, and focal length in px |
-    | blur_px       | half the width of the box over which "in the light" is averaged                |
+    | blur_px       | width of the box over which "in the light" is averaged, 1 or more             |
     """
 
     inverse_depth: Tensor
@@ -106,25 +107,21 @@ class ShadowMaps:
 
 
 def static_shadow_maps(
-    geometry: Geometry, lights: Lights, *, size_px: int = 512, blur_px: int = 1, moving: Sequence[int] = ()
+    geometry: Geometry, lights: Lights, *, size_px: int = 512, blur_px: int = 2, moving: Sequence[int] = ()
 ) -> ShadowMaps:
     """What every light sees of all but the `moving` instances. Maps 6 i to 6 i + 5: lamp i; the last: sun."""
     if moving:
         geometry = geometry.only([i for i in range(geometry.instances) if i not in set(moving)])
     maps, views = [], []
-    axes = torch.cat([torch.eye(3), -torch.eye(3)]).to(geometry.positions_m)
     for lamp in lights.lamps_m.double():
-        # The faces are a little wider than 90 degrees, so that the blur never leaves its map.
-        focal = axes.new_full((6,), size_px / 2 - blur_px - 1)
-        cameras = _square_cameras(lamp.expand(6, 3), lamp + axes, focal, size_px, lights.lamp_radius_m)
+        cameras = _cube_cameras(lamp, size_px, blur_px, lights.lamp_radius_m)
         maps.append(_inverse_depth(geometry, cameras))
         views.append(_views(cameras))
-    if lights.sun_direction is not None and geometry.instances:
+    if lights.sun_direction is not None:
         low, high = geometry.positions_m.amin(1), geometry.positions_m.amax(1)
         middle, radius = ((low + high) / 2)[None], (high - low).norm()[None] / 2
-        cameras = _aimed_cameras(
-            lights.positions_m()[-1:], middle, radius, size_px, blur_px, lights.lamp_radius_m
-        )
+        sun = lights.positions_m()[-1:]
+        cameras = _aimed_cameras(sun, middle, radius, size_px, blur_px, lights.lamp_radius_m)
         maps.append(_inverse_depth(geometry, cameras))
         views.append(_views(cameras))
     return ShadowMaps(
@@ -133,7 +130,7 @@ def static_shadow_maps(
 
 
 def moving_shadow_maps(
-    geometry: Geometry, lights: Lights, poses: Poses, *, size_px: int = 192, blur_px: int = 1
+    geometry: Geometry, lights: Lights, poses: Poses, *, size_px: int = 192, blur_px: int = 2
 ) -> ShadowMaps:
     """What light l sees of the posed instances in frame b: map b * lights + l.
 
@@ -141,7 +138,7 @@ def moving_shadow_maps(
     """
     moving = geometry.only(poses.instances)
     middles, radii = [], []
-    for v0, v1 in zip(moving.vertex_start, moving.vertex_start[1:]):
+    for v0, v1 in pairwise(moving.vertex_start):
         low, high = moving.positions_m[:, v0:v1].amin(1), moving.positions_m[:, v0:v1].amax(1)
         middles.append((low + high) / 2)
         radii.append((high - low).norm() / 2)
@@ -166,20 +163,40 @@ def moving_shadow_maps(
     return ShadowMaps(inverse_depth=maps.flatten(), views=_views(cameras), size_px=size_px, blur_px=blur_px)
 
 
+def _cube_focal_px(size_px: int, blur_px: int) -> float:
+    return size_px / 2 - blur_px / 2 - 1  # a little wider than 90 degrees: the blur never leaves its map
+
+
+def _cube_cameras(lamp_m: Tensor, size_px: int, blur_px: int, near_m: float) -> Cameras:
+    """Six views that look along +x, +y, +z, -x, -y, -z, with the other two axes to the right and down.
+
+    Half of them are mirror images, which no triangle minds, and a look-up needs no rotation.
+    """
+    matrices = torch.zeros(6, 4, 4, dtype=torch.float64, device=lamp_m.device)
+    for axis in range(3):
+        right, down = (other for other in range(3) if other != axis)
+        for face, sign in ((axis, 1.0), (axis + 3, -1.0)):
+            matrices[face, 0, right] = matrices[face, 1, down] = matrices[face, 3, 3] = 1.0
+            matrices[face, 2, axis] = sign
+    matrices[:, :3, 3] = -(matrices[:, :3, :3] @ lamp_m)
+    focal = torch.full((6,), _cube_focal_px(size_px, blur_px), dtype=torch.float64, device=lamp_m.device)
+    return _square_cameras(matrices, focal, size_px, near_m)
+
+
 def _aimed_cameras(
     eyes_m: Tensor, middles_m: Tensor, radii_m: Tensor, size_px: int, blur_px: int, near_m: float
 ) -> Cameras:
     """Views that just hold a sphere. A light inside the sphere gets a view as wide as a single map can be."""
-    sine = (radii_m / (middles_m - eyes_m).norm(dim=1).clamp(min=1e-6)).clamp(max=0.97)
-    focal = (size_px / 2 - blur_px - 1) * (1 - sine**2).sqrt() / sine
-    return _square_cameras(eyes_m, middles_m, focal, size_px, near_m)
+    sine = (radii_m / (middles_m - eyes_m).norm(dim=1).clamp(min=1e-6)).clamp(1e-6, 0.97)
+    focal = (size_px / 2 - blur_px / 2 - 1) * (1 - sine**2).sqrt() / sine
+    return _square_cameras(look_at(eyes_m, middles_m), focal, size_px, near_m)
 
 
-def _square_cameras(eyes_m: Tensor, targets_m: Tensor, focal: Tensor, size_px: int, near_m: float) -> Cameras:
+def _square_cameras(world_to_camera: Tensor, focal_px: Tensor, size_px: int, near_m: float) -> Cameras:
     return Cameras(
-        world_to_camera=look_at(eyes_m, targets_m),
-        focal_px=focal[:, None].expand(-1, 2),
-        centre_px=torch.full_like(focal, size_px / 2)[:, None].expand(-1, 2),
+        world_to_camera=world_to_camera,
+        focal_px=focal_px[:, None].expand(-1, 2),
+        centre_px=torch.full_like(focal_px, size_px / 2)[:, None].expand(-1, 2),
         width_px=size_px,
         height_px=size_px,
         near_m=near_m,
@@ -192,62 +209,101 @@ def _views(cameras: Cameras) -> Tensor:
 
 def _inverse_depth(geometry: Geometry, cameras: Cameras, poses: Poses | None = None) -> Tensor:
     triangles = triangles_in_view(geometry, project(geometry, cameras, poses), cameras)
-    return nearest(
-        rows_of(triangles, cameras), len(cameras), cameras.height_px, cameras.width_px
-    ).inverse_depth
+    rows = rows_of(triangles, cameras)
+    return nearest(rows, len(cameras), cameras.height_px, cameras.width_px).inverse_depth
 
 
-def cube_face(from_light: Tensor) -> Tensor:
-    """Which of a lamp's six maps holds the direction [3, M]."""
-    axis = from_light.abs().argmax(0)
-    return axis + 3 * (from_light.gather(0, axis[None])[0] < 0)
+def lamp_light(maps: ShadowMaps, lamp: int, from_lamp: Tensor, normal: Tensor) -> Tensor:
+    """How much of a lamp's light arrives, 0..1 [M], at places `from_lamp` [3, M] away from it.
 
-
-def lit(maps: ShadowMaps, number: Tensor, from_light: Tensor, normal: Tensor) -> Tensor:
-    """How much light arrives, 0..1 [M], at places `from_light` [3, M] away, according to map `number` [M].
-
-    The surface goes on as a plane with its `normal` [3, M] (of the triangle, not smoothed): each texel is
-    compared with that plane's depth there, so slanted surfaces neither shade themselves nor need much bias.
-    Places that the map does not show count as lit.
+    `normal` [3, M] is that of the triangle, not smoothed.
     """
-    size, blur = maps.size_px, maps.blur_px
-    *rotation, focal = take(maps.views, number)
-    (x, y, z), (nx, ny, _) = (_rotated(rotation, v) for v in (from_light, normal))
+    depth, axis = from_lamp.abs().max(0)
+    along_x, along_z = axis == 0, axis == 2
+    behind = from_lamp.gather(0, axis[None])[0] < 0
+    (x, y), (normal_x, normal_y) = (
+        (torch.where(along_x, v[1], v[0]), torch.where(along_z, v[1], v[2])) for v in (from_lamp, normal)
+    )
+    number = (6 * lamp + axis + 3 * behind).int()
+    focal = _cube_focal_px(maps.size_px, maps.blur_px)
+    facing = (normal * from_lamp).sum(0)
+    return _free_share(maps, number, focal, x, y, 1 / depth.clamp(min=1e-3), normal_x, normal_y, facing)
+
+
+def sun_light(maps: ShadowMaps, from_sun: Tensor, normal: Tensor) -> Tensor:
+    """As `lamp_light`. Where the sun's map ends, it shines."""
+    number = maps.views.shape[1] - 1
+    numbers = torch.full_like(from_sun[0], number, dtype=torch.int32)
+    return _aimed_light(maps, numbers, maps.views[:, number], from_sun, normal)
+
+
+def moving_light(maps: ShadowMaps, number: Tensor, from_light: Tensor, normal: Tensor) -> Tensor:
+    """As `lamp_light`, by map `number` int32 [M], which shows only what moves: all else is lit."""
+    return _aimed_light(maps, number, take(maps.views, number), from_light, normal)
+
+
+def _aimed_light(
+    maps: ShadowMaps, number: Tensor, view: Tensor, from_light: Tensor, normal: Tensor
+) -> Tensor:
+    *rotation, focal = view
+    # Not a matmul: the sun's distance times the error of TF32 would be metres.
+    x, y, z, normal_x, normal_y = (
+        v[0] * rotation[3 * i] + v[1] * rotation[3 * i + 1] + v[2] * rotation[3 * i + 2]
+        for v, i in ((from_light, 0), (from_light, 1), (from_light, 2), (normal, 0), (normal, 1))
+    )
     inverse = 1 / z.clamp(min=1e-3)
-    u, v = (x * inverse * focal + size / 2, y * inverse * focal + size / 2)
-    shown = (z > 1e-3) & (u >= blur) & (u < size - blur) & (v >= blur) & (v < size - blur)
-    column, row = (c.clamp(blur, size - blur - 1).long() for c in (u, v))
-    across, along = u - column, v - row
-    # On a plane, inverse depth is linear in the map's pixels.
-    per_focal = 1 / focal
-    steepest = MAX_SLOPE * inverse * per_focal
-    plane = per_focal / _away_from_zero((normal * from_light).sum(0))
-    per_u, per_v = ((n * plane).clamp(-steepest, steepest) for n in (nx, ny))
-    # Half a texel for what is not flat within the blur, and 2 mm for what lies on it.
-    expected = inverse * (1 + 0.5 * per_focal + 0.002 * inverse)
-    reach = torch.arange(-blur, blur + 1, device=u.device)[:, None]
-    expected = (expected + per_v * (reach + (0.5 - along)))[:, None] + (per_u * (reach + (0.5 - across)))[
-        None
-    ]
-    texel = (number * size + row + reach)[:, None] * size + (column + reach)[None]
-    seen = maps.inverse_depth.index_select(0, texel.flatten()).view(texel.shape)
-    free = (seen <= expected).to(across.dtype)
-    free = (free * _box_weights(across, blur)[None]).sum(1)
-    free = (free * _box_weights(along, blur)).sum(0)
+    facing = (normal * from_light).sum(0)
+    free = _free_share(maps, number, focal, x, y, inverse, normal_x, normal_y, facing)
+    reach = maps.size_px / 2 - maps.blur_px / 2 - 1
+    shown = (torch.maximum(x.abs(), y.abs()) * inverse * focal <= reach) & (z > 1e-3)
     return free.where(shown, 1.0)
 
 
-def _rotated(rotation: Sequence[Tensor], vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x, y, z = vector
-    a, b, c, d, e, f, g, h, i = rotation
-    return x * a + y * b + z * c, x * d + y * e + z * f, x * g + y * h + z * i
+def _free_share(
+    maps: ShadowMaps,
+    number: Tensor,
+    focal: Tensor | float,
+    x: Tensor,
+    y: Tensor,
+    inverse: Tensor,
+    normal_x: Tensor,
+    normal_y: Tensor,
+    facing: Tensor,
+) -> Tensor:
+    """Share of the texels around (x, y) / depth in map `number` that see no further in than the surface.
+
+    The surface goes on as a plane: each texel is compared with that plane's depth there, so slanted surfaces
+    neither shade themselves nor need much bias. On a plane, inverse depth is linear in the map's pixels.
+    """
+    size, blur = maps.size_px, maps.blur_px
+    scale = inverse * focal
+    start_u, start_v = (
+        torch.addcmul(_like(c, size / 2 - blur / 2), c, scale).clamp(0, size - blur - 1) for c in (x, y)
+    )
+    column, row = start_u.int(), start_v.int()
+    across, down = start_u - column, start_v - row
+    steepest = inverse * (MAX_SLOPE / focal)
+    plane = 1 / (torch.where(facing.abs() < 1e-6, 1e-6, facing) * focal)
+    per_u, per_v = ((n * plane).clamp(-steepest, steepest) for n in (normal_x, normal_y))
+    # Half a texel for what is not flat within the blur, and 2 mm for what lies on it.
+    expected = inverse * (1 + 0.5 / focal + 0.002 * inverse)
+    tap = torch.arange(blur + 1, device=x.device)[:, None]
+    middle = tap + (0.5 - blur / 2)  # of the taps' texels, from (x, y), less the part of a texel
+    expected = torch.addcmul(expected, per_v, middle - down)[:, None] + per_u * (middle - across)
+    texel = (
+        torch.addcmul(column, row + number * size, _like(row, size)) + (tap * size + tap.T)[..., None].int()
+    )
+    seen = maps.inverse_depth.index_select(0, texel.flatten()).view(texel.shape)
+    free = ((seen <= expected) * _box_weights(across, blur)).sum(1)
+    return (free * _box_weights(down, blur)).sum(0)
 
 
-def _away_from_zero(value: Tensor) -> Tensor:
-    return torch.where(value < 0, value.clamp(max=-1e-6), value.clamp(min=1e-6))
+def _like(tensor: Tensor, value: float) -> Tensor:
+    return torch.full((), value, dtype=tensor.dtype, device=tensor.device)
 
 
 def _box_weights(fraction: Tensor, blur_px: int) -> Tensor:
-    """Overlap of a box 2 * blur wide, centred `fraction` into a texel, with that texel and its neighbours."""
-    whole = torch.ones_like(fraction).expand(2 * blur_px - 1, -1)
-    return torch.cat([(1 - fraction)[None], whole, fraction[None]]) / (2 * blur_px)
+    """Overlap of a box `blur_px` wide, starting `fraction` into a texel, with it and the texels after it."""
+    share = fraction / blur_px
+    whole = _like(share, 1 / blur_px).expand(blur_px - 1, len(share))
+    return torch.cat([(1 / blur_px - share)[None], whole, share[None]])

@@ -88,7 +88,7 @@ class TexturePack:
     """All textures of a scene.
 
     | texels | float16 [3, N]                                                             |
-    | levels | int64 [3, all levels of all textures]: texel before the level, height, width |
+    | levels | int32 [3, all levels of all textures]: texel before the level, height, width |
     """
 
     texels: Tensor
@@ -109,7 +109,7 @@ def pack(textures: Sequence[Texture]) -> tuple[TexturePack, list[int]]:
             levels.append((before, height, width))
             before += (height + 2) * (width + 2)
     texels = torch.cat([texture.texels for texture in textures], 1)
-    table = torch.tensor(levels, dtype=torch.int64, device=texels.device).T.contiguous()
+    table = torch.tensor(levels, dtype=torch.int32, device=texels.device).T.contiguous()
     return TexturePack(texels=texels, levels=table), first_level
 
 
@@ -118,25 +118,24 @@ def sample(
 ) -> Tensor:
     """Trilinear colours [3, M] at uv [2, M] (v up, already inside 0..1) and fractional mip `level` [M] >= 0.
 
-    `first_level` and `last_level` [M] are the places of the texture's largest and smallest level in the pack.
+    `first_level` and `last_level` int32 [M]: where the texture's largest and smallest level are in the pack.
     """
-    samples = len(level)
     upper = level.floor()
-    fine = (first_level + upper.long()).minimum(last_level)
-    coarse = (fine + 1).minimum(last_level)
-    start, height, width = take(textures.levels, torch.cat([fine, coarse]))
-    u, v = uv.repeat(1, 2)
+    fine = (first_level + upper.int()).minimum(last_level)
+    both_levels = torch.cat([fine, (fine + 1).minimum(last_level)])
+    start, height, width = take(textures.levels, both_levels).view(3, 2, -1)
+    u, v = uv
     x, y = u * width + 0.5, (1 - v) * height + 0.5  # of the bordered level
-    column, row = x.long(), y.long()
-    right, down = x - column, y - row
+    column, row = x.int(), y.int()
+    right, down = (x - column).flatten(), (y - row).flatten()
     stride = width + 2
-    corner = start + row * stride + column
-    above = torch.lerp(
-        take(textures.texels, corner).float(), take(textures.texels, corner + 1).float(), right
-    )
-    corner = corner + stride
-    under = torch.lerp(
-        take(textures.texels, corner).float(), take(textures.texels, corner + 1).float(), right
-    )
-    both = torch.lerp(above, under, down)
-    return torch.lerp(both[:, :samples], both[:, samples:], level - upper)
+    corner = torch.addcmul(start + column, row, stride).flatten()
+    above = _mixed(take(textures.texels, corner), take(textures.texels, corner + 1), right)
+    corner = corner + stride.flatten()
+    under = _mixed(take(textures.texels, corner), take(textures.texels, corner + 1), right)
+    fine_colour, coarse_colour = _mixed(above, under, down).view(3, 2, -1).unbind(1)
+    return _mixed(fine_colour, coarse_colour, level - upper)
+
+
+def _mixed(a: Tensor, b: Tensor, share_of_b: Tensor) -> Tensor:
+    return a + (b - a) * share_of_b  # not lerp: float16 texels and float32 shares in one expression

@@ -89,7 +89,7 @@ def alone_pixels(
         shape = (len(part), len(instances), wide.height_px, wide.width_px)
         covered = torch.zeros(shape, dtype=torch.bool, device=layer.device)
         for _, pixel, _ in fragments(rows_of(triangles, part, layer=layer), budget):
-            covered.view(-1)[pixel] = True
+            covered.view(-1)[pixel.long()] = True
         in_all.append(covered.sum((2, 3)))
         inner = covered[:, :, margin_y : margin_y + cameras.height_px, margin_x : margin_x + cameras.width_px]
         in_frame.append(inner.sum((2, 3)))
