@@ -1,7 +1,7 @@
 """Frames per second of the rasteriser on a synthetic room, with a breakdown by stage.
 
-python benchmarks/raster.py --device cuda --size 448 --triangles 50000 --frames 512 --batch 16
-python benchmarks/raster.py --device cpu --size 96 --triangles 3000 --frames 4 --batch 2
+PYTHONPATH=. python benchmarks/raster.py --device cuda --size 448 --triangles 50000 --frames 512 --batch 16
+PYTHONPATH=. python benchmarks/raster.py --device cpu --size 96 --triangles 3000 --frames 4 --batch 2
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
+from torch.profiler import profile
 
 from lastseen.synth.geometry import Cameras, Poses, look_at
 from lastseen.synth.meshes import Material, Mesh, MeshScene, SceneBuilder
-from lastseen.synth.raster import Budget, fragments, nearest, project, rows_of, triangles_in_view
+from lastseen.synth.raster import Budget, nearest, project, rows_of, triangles_in_view
 from lastseen.synth.shade import four_samples, instances, one_sample, render, shade, surface_planes
-from lastseen.synth.shadow import Lights, moving_shadow_maps, static_shadow_maps
-from lastseen.synth.texture import Texture, picture_texture
+from lastseen.synth.shadow import Lights, ShadowMaps, moving_shadow_maps, static_shadow_maps
+from lastseen.synth.texture import Texture, linear_to_srgb, picture_texture
 from lastseen.synth.truth import alone_pixels, visible_boxes
 
 WIDTH_M, LENGTH_M, HEIGHT_M = 7.0, 6.0, 2.6
@@ -29,7 +33,7 @@ FURNITURE, OBJECTS = 40, 60
 
 
 def grid(columns: int, rows: int, shape: Callable[[Tensor, Tensor], Tensor], tiles: float = 1.0) -> Mesh:
-    """A sheet of `columns` x `rows` quads bent into a surface: `shape` takes u, v in 0..1 to positions [.., 3]."""
+    """A sheet of `columns` x `rows` quads, bent: `shape` takes u, v in 0..1 to positions [.., 3]."""
     v, u = torch.meshgrid(
         torch.linspace(0, 1, rows + 1, dtype=torch.float64),
         torch.linspace(0, 1, columns + 1, dtype=torch.float64),
@@ -74,7 +78,7 @@ def block(size_m: tuple[float, float, float], cells: int) -> Mesh:
     x, y, z = torch.diag(torch.tensor(size_m, dtype=torch.float64))
     low = -(x + y) / 2
     sides = [(low, y, x), (low + z, x, y), (low, x, z), (low + y, z, x), (low, z, y), (low + x, y, z)]
-    sheets = [sheet(*side, cells, 1.0) for side in sides]
+    sheets = [sheet(origin, along, across, cells, 1.0) for origin, along, across in sides]
     return Mesh(
         positions_m=torch.cat([s.positions_m for s in sheets]),
         normals=torch.cat([s.normals for s in sheets]),
@@ -105,7 +109,7 @@ def room(triangles: int, device: str, texture_px: int, seed: int = 0) -> tuple[M
     builder = SceneBuilder()
     x, y, z = torch.diag(torch.tensor([WIDTH_M, LENGTH_M, HEIGHT_M], dtype=torch.float64))
     nowhere = torch.zeros(3, dtype=torch.float64)
-    for side in (
+    for origin, along, across in (
         (nowhere, x, y),
         (z, y, x),
         (nowhere, z, x),
@@ -113,9 +117,10 @@ def room(triangles: int, device: str, texture_px: int, seed: int = 0) -> tuple[M
         (nowhere, y, z),
         (x, z, y),
     ):
-        builder.add(sheet(*side, 4, 5.0), [Material(texture=noise_texture(rng, texture_px, wrap=True))])
+        material = Material(texture=noise_texture(rng, texture_px, wrap=True))
+        builder.add(sheet(origin, along, across, 4, 5.0), [material])
     each = max(12, (triangles - 6 * 32) // (FURNITURE + OBJECTS))
-    box_cells, round_cells = max(1, round(math.sqrt(each / 12))), max(2, round(math.sqrt(each / 4)))
+    box_cells, round_cells = math.ceil(math.sqrt(each / 12)), max(2, round(math.sqrt(each / 4)))
     tops = []
     for k in range(FURNITURE):
         material = Material(texture=noise_texture(rng, texture_px // 2, wrap=True))
@@ -151,12 +156,15 @@ def walk(frames: int, size_px: int, device: str) -> Cameras:
     return Cameras.pinhole(matrices, size_px, size_px, horizontal_fov_deg=90.0)
 
 
-def carried(cameras: Cameras, instance: int) -> Poses:
+def carried(scene: MeshScene, cameras: Cameras, instance: int) -> Poses:
     """An object held half a metre in front of the camera."""
-    inverse = torch.linalg.inv(cameras.world_to_camera)
-    shift = torch.eye(4, dtype=torch.float64, device=inverse.device)
-    shift[:3, 3] = torch.tensor([0.1, 0.15, 0.5])
-    return Poses(instances=(instance,), transforms=(inverse @ shift)[:, None])
+    v0, v1 = scene.geometry.vertex_start[instance : instance + 2]
+    to_hand = torch.eye(4, dtype=torch.float64, device=cameras.world_to_camera.device)
+    to_hand[:3, 3] = -scene.geometry.positions_m[:, v0:v1].mean(1)
+    in_hand = torch.eye(4, dtype=torch.float64, device=to_hand.device)
+    in_hand[:3, 3] = torch.tensor([0.1, 0.15, 0.5])
+    to_world = torch.linalg.inv(cameras.world_to_camera)
+    return Poses(instances=(instance,), transforms=(to_world @ in_hand @ to_hand)[:, None])
 
 
 class Stopwatch:
@@ -166,7 +174,7 @@ class Stopwatch:
         self._cuda = torch.device(device).type == "cuda"
         self.seconds: dict[str, float] = {}
 
-    def measure(self, name: str, work: Callable[[], object]) -> object:
+    def measure(self, name: str, work: Callable[[], Any]) -> Any:
         self._wait()
         start = time.perf_counter()
         result = work()
@@ -183,7 +191,7 @@ def stages(
     scene: MeshScene,
     cameras: Cameras,
     lights: Lights,
-    shadows,
+    shadows: ShadowMaps,
     budget: Budget,
     antialias: bool,
     watch: Stopwatch,
@@ -203,7 +211,7 @@ def stages(
     watch.measure("ids", lambda: instances(scene.geometry, triangles, seen))
     planes = watch.measure("planes", lambda: surface_planes(scene, projection, triangles, cameras))
 
-    def shaded(maps):
+    def shaded(maps: ShadowMaps | None) -> Tensor:
         return shade(scene, cameras, lights, triangles, planes, samples, maps, None, None, behind, budget)
 
     watch.measure("shade, no shadows", lambda: shaded(None))
@@ -217,6 +225,91 @@ def stages(
     }
 
 
+def lighting(lamps: int) -> Lights:
+    places = [[1.5, 1.5, 2.4], [5.5, 1.5, 2.4], [3.5, 4.5, 2.4], [1.5, 4.5, 2.2], [5.5, 4.5, 2.2]]
+    return Lights(
+        lamps_m=torch.tensor(places[:lamps]),
+        lamp_colours=torch.tensor([[1.4, 1.3, 1.1]]).repeat(lamps, 1),
+        sky_colour=torch.tensor([0.25, 0.25, 0.28]),
+        ground_colour=torch.tensor([0.15, 0.13, 0.12]),
+        sun_direction=torch.tensor([0.4, 0.5, -0.8]),
+        sun_colour=torch.tensor([0.5, 0.5, 0.45]),
+    )
+
+
+def print_speeds(scene: MeshScene, objects: list[int], lights: Lights, cameras: Cameras, shadows: ShadowMaps,
+                 budget: Budget, device: str) -> None:  # fmt: skip
+    hand = carried(scene, cameras, objects[0])
+    free = static_shadow_maps(scene.geometry, lights, size_px=shadows.size_px, moving=hand.instances)
+    ways: dict[str, tuple[ShadowMaps | None, Poses | None, bool]] = {
+        "plain": (shadows, None, False),
+        "antialiased": (shadows, None, True),
+        "without shadows": (None, None, False),
+        "one object carried": (free, hand, False),
+    }
+    step = budget.frames_per_pass
+
+    def passes(way: str, frames: int) -> None:
+        # Pass by pass, as a consumer would: pictures of all frames together may not fit the memory.
+        maps, poses, antialias = ways[way]
+        for i in range(0, frames, step):
+            part = cameras.frames(i, i + step)
+            moved = poses.frames(i, i + step) if poses is not None else None
+            render(scene, part, lights, shadows=maps, poses=moved, antialias=antialias, budget=budget)
+
+    for way in ways:
+        passes(way, step)  # warm up
+        watch = Stopwatch(device)
+        watch.measure("all", partial(passes, way, len(cameras)))
+        print(f"{way:20s} {len(cameras) / watch.seconds['all']:8.1f} frames/s")
+
+
+def print_extras(scene: MeshScene, objects: list[int], lights: Lights, cameras: Cameras, budget: Budget,
+                 device: str) -> None:  # fmt: skip
+    ids = render(scene, cameras, lights, budget=budget).instance
+    hand = carried(scene, cameras, objects[0])
+    watch = Stopwatch(device)
+    for _ in range(2):  # the first round warms up
+        watch.seconds.clear()
+        watch.measure(f"visible_boxes, {len(objects)} objects", lambda: visible_boxes(ids, objects))
+        watch.measure(
+            "alone_pixels, 4 objects",
+            lambda: alone_pixels(scene.geometry, cameras, objects[:4], budget=budget),
+        )
+        watch.measure("moving_shadow_maps", lambda: moving_shadow_maps(scene.geometry, lights, hand))
+    for name, seconds in watch.seconds.items():
+        print(f"{name:28s} {1e3 * seconds / len(cameras):7.3f} ms/frame")
+
+
+def print_stages(scene: MeshScene, lights: Lights, cameras: Cameras, shadows: ShadowMaps, budget: Budget,
+                 antialias: bool, device: str) -> None:  # fmt: skip
+    step = budget.frames_per_pass
+    print(f"\nstages, ms/frame at {step} frames per pass, antialias={antialias}")
+    watch = Stopwatch(device)
+    stages(scene, cameras.frames(0, step), lights, shadows, budget, antialias, watch)
+    watch.seconds.clear()
+    rounds = max(1, min(8, len(cameras) // step))
+    for i in range(rounds):
+        part = cameras.frames(i * step, (i + 1) * step)
+        counts = stages(scene, part, lights, shadows, budget, antialias, watch)
+    for name, seconds in watch.seconds.items():
+        print(f"  {name:20s} {1e3 * seconds / (rounds * step):8.3f}")
+    print("  per frame: " + ", ".join(f"{name} {value:,.2f}" for name, value in counts.items()))
+
+
+def print_agreement(scene: MeshScene, lights: Lights, cameras: Cameras, shadows: ShadowMaps) -> None:
+    """The same two frames on the CPU: ids must agree but for pixels that hang on a rounding error."""
+    here = render(scene, cameras, lights, shadows=shadows)
+    maps = replace(shadows, inverse_depth=shadows.inverse_depth.cpu(), views=shadows.views.cpu())
+    there = render(scene.to("cpu"), cameras.to("cpu"), lights.to("cpu"), shadows=maps)
+    other = (here.instance.cpu() != there.instance).sum()
+    colours = (here.rgb.cpu() - there.rgb).abs().amax(1)
+    print(
+        f"\nagainst the CPU: {other} of {there.instance.numel():,} ids differ; colour differences: "
+        f"median {colours.median():.1e}, above 0.01 in {(colours > 0.01).float().mean():.2%}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -226,106 +319,52 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=512, help="frames per measurement")
     parser.add_argument("--batch", type=int, default=16, help="frames per pass")
     parser.add_argument("--triangles", type=int, default=50_000)
-    parser.add_argument("--lamps", type=int, default=3, help="besides the sun")
+    parser.add_argument("--lamps", type=int, default=3, help="besides the sun, at most 5")
     parser.add_argument("--texture", type=int, default=512, help="side of the textures, px")
     parser.add_argument("--shadow", type=int, default=512, help="side of the shadow maps, px")
     parser.add_argument("--samples", type=int, help="samples shaded at once")
     parser.add_argument("--fragments", type=int, help="fragments at once")
-    parser.add_argument("--profile", action="store_true", help="also count the kernels of one pass")
+    parser.add_argument("--profile", action="store_true", help="list the kernels of one pass by their time")
+    parser.add_argument("--picture", help="where to save the first frame")
     args = parser.parse_args()
+    device, on_cuda = args.device, args.device.startswith("cuda")
 
-    usual = Budget.of(torch.device(args.device))
-    budget = replace(
-        usual,
+    usual = Budget.of(torch.device(device))
+    budget = Budget(
         frames_per_pass=args.batch,
         max_samples=args.samples or usual.max_samples,
         max_fragments=args.fragments or usual.max_fragments,
     )
-    watch = Stopwatch(args.device)
-    scene, objects = watch.measure("scene", lambda: room(args.triangles, args.device, args.texture))
-    lamps = torch.tensor(
-        [[1.5, 1.5, 2.4], [5.5, 1.5, 2.4], [3.5, 4.5, 2.4], [1.5, 4.5, 2.2], [5.5, 4.5, 2.2]]
-    )
-    lights = Lights(
-        lamps_m=lamps[: args.lamps],
-        lamp_colours=torch.tensor([[1.4, 1.3, 1.1]]).repeat(args.lamps, 1),
-        sky_colour=torch.tensor([0.25, 0.25, 0.28]),
-        ground_colour=torch.tensor([0.15, 0.13, 0.12]),
-        sun_direction=torch.tensor([0.4, 0.5, -0.8]),
-        sun_colour=torch.tensor([0.5, 0.5, 0.45]),
-    ).to(args.device)
-    build = lambda: static_shadow_maps(scene.geometry, lights, size_px=args.shadow)  # noqa: E731
-    build()
-    shadows = watch.measure("static shadow maps", build)
-    cameras = walk(args.frames, args.size, args.device)
-    print(f"{scene.geometry.faces.shape[1]:,} triangles, {scene.geometry.positions_m.shape[1]:,} vertices, "
-          f"{scene.textures.texels.shape[1]:,} texels, {args.lamps} lamps and a sun, torch {torch.__version__}, "
-          f"{torch.cuda.get_device_name() if args.device.startswith('cuda') else 'CPU'}")  # fmt: skip
+    watch = Stopwatch(device)
+    scene, objects = watch.measure("scene", lambda: room(args.triangles, device, args.texture))
+    lights = lighting(args.lamps).to(device)
+    for name in ("first", "static shadow maps"):
+        shadows = watch.measure(name, lambda: static_shadow_maps(scene.geometry, lights, size_px=args.shadow))
+    cameras = walk(max(args.frames, args.batch), args.size, device)
+    first_pass = cameras.frames(0, args.batch)
     print(
-        f"scene {watch.seconds['scene']:.2f} s, static shadow maps {watch.seconds['static shadow maps']:.3f} s"
+        f"torch {torch.__version__}, {torch.cuda.get_device_name() if on_cuda else 'CPU'}: {args.size} px, "
+        f"{scene.geometry.faces.shape[1]:,} triangles, {scene.geometry.positions_m.shape[1]:,} vertices, "
+        f"{scene.textures.texels.shape[1]:,} texels, {args.lamps} lamps and a sun; "
+        f"scene {watch.seconds['scene']:.2f} s, shadow maps {watch.seconds['static shadow maps']:.3f} s"
     )
-
-    warm = cameras.frames(0, args.batch)
-    ways = {
-        "plain": {},
-        "antialiased": {"antialias": True},
-        "without shadows": {"shadows": None},
-        "one object carried": {"poses": carried(cameras, objects[0])},
-    }
-    for name, way in ways.items():
-        options = {"shadows": shadows, "budget": budget, **way}
-        poses = options.get("poses")
-        first = {**options, "poses": poses.frames(0, args.batch)} if poses else options
-        render(scene, warm, lights, **first)
-        clock = Stopwatch(args.device)
-
-        def passes(options=options, poses=poses):
-            # Pass by pass, as a consumer would: pictures of all frames together may not fit the memory.
-            for i in range(0, args.frames, args.batch):
-                part = {**options, "poses": poses.frames(i, i + args.batch)} if poses else options
-                render(scene, cameras.frames(i, i + args.batch), lights, **part)
-
-        clock.measure("all", passes)
-        print(f"{name:20s} {args.frames / clock.seconds['all']:8.1f} frames/s")
-
-    ids = render(scene, warm, lights, budget=budget).instance
-    extra = Stopwatch(args.device)
-    for _ in range(2):  # the first round warms up
-        extra.seconds.clear()
-        extra.measure("visible_boxes, 60 objects", lambda: visible_boxes(ids, objects))
-        extra.measure(
-            "alone_pixels, 4 objects", lambda: alone_pixels(scene.geometry, warm, objects[:4], budget=budget)
-        )
-        extra.measure(
-            "moving_shadow_maps",
-            lambda: moving_shadow_maps(scene.geometry, lights, carried(warm, objects[0])),
-        )
-    for name, seconds in extra.seconds.items():
-        print(f"{name:28s} {1e3 * seconds / len(warm):7.3f} ms/frame")
-
+    print_speeds(scene, objects, lights, cameras, shadows, budget, device)
+    print_extras(scene, objects, lights, first_pass, budget, device)
     for antialias in (False, True):
-        print(f"\nstages, ms/frame at {args.batch} frames per pass, antialias={antialias}")
-        clock = Stopwatch(args.device)
-        stages(scene, warm, lights, shadows, budget, antialias, clock)
-        clock.seconds.clear()
-        rounds = max(1, min(8, args.frames // args.batch))
-        for i in range(rounds):
-            part = cameras.frames(i * args.batch, (i + 1) * args.batch)
-            counts = stages(scene, part, lights, shadows, budget, antialias, clock)
-        for name, seconds in clock.seconds.items():
-            print(f"  {name:20s} {1e3 * seconds / (rounds * args.batch):8.3f}")
-        print("  " + ", ".join(f"{name} {value:,.2f}" for name, value in counts.items()))
-    if args.device.startswith("cuda"):
+        print_stages(scene, lights, cameras, shadows, budget, antialias, device)
+    if on_cuda:
         print(f"\npeak memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+        print_agreement(scene, lights, cameras.frames(0, 2), shadows)
+    if args.picture:
+        rgb = render(scene, cameras.frames(0, 1), lights, shadows=shadows, antialias=True).rgb[0]
+        pixels = (linear_to_srgb(rgb) * 255).round().byte().permute(1, 2, 0)
+        Image.fromarray(pixels.cpu().numpy()).save(args.picture)
     if args.profile:
-        from torch.profiler import ProfilerActivity, profile
-
-        activities = [ProfilerActivity.CPU]
-        if args.device.startswith("cuda"):
-            activities.append(ProfilerActivity.CUDA)
-        with profile(activities=activities) as report:
-            render(scene, warm, lights, shadows=shadows, budget=budget)
-        key = "cuda_time_total" if args.device.startswith("cuda") else "cpu_time_total"
+        with profile() as report:
+            render(scene, first_pass, lights, shadows=shadows, budget=budget)
+            if on_cuda:
+                torch.cuda.synchronize()
+        key = "self_device_time_total" if on_cuda else "self_cpu_time_total"
         print(report.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=60))
 
 

@@ -68,6 +68,9 @@ class Poses:
     def frames(self, start: int, stop: int) -> Poses:
         return replace(self, transforms=self.transforms[start:stop])
 
+    def to(self, device: torch.device | str) -> Poses:
+        return replace(self, transforms=self.transforms.to(device))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cameras:
@@ -120,6 +123,14 @@ class Cameras:
             world_to_camera=self.world_to_camera[start:stop],
             focal_px=self.focal_px[start:stop],
             centre_px=self.centre_px[start:stop],
+        )
+
+    def to(self, device: torch.device | str) -> Cameras:
+        return replace(
+            self,
+            world_to_camera=self.world_to_camera.to(device),
+            focal_px=self.focal_px.to(device),
+            centre_px=self.centre_px.to(device),
         )
 
     def padded(self, margin_x_px: int, margin_y_px: int) -> Cameras:

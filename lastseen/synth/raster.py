@@ -6,7 +6,7 @@ rows_of            triangle -> pixel rows -> the run of pixels it covers on each
 nearest            every pixel of every run -> `scatter_reduce` amax on (inverse depth, row)
 
 Work lists are flat over the whole batch and no Python loop runs over triangles or frames. The host waits
-for the device four times: for the sizes of the two triangle lists, of the rows and of the fragments.
+for the device four times: for the sizes of two triangle lists, of the rows and of the fragments.
 
 Coverage: a pixel belongs to a triangle if its centre lies in it. Centres exactly on an edge belong to the
 triangle right of (or below) that edge. An edge's crossing with a row is computed from its upper end with the
@@ -152,7 +152,7 @@ def _rotate(matrices: Tensor, points: Tensor) -> Tensor:
 
 def triangles_in_view(geometry: Geometry, projection: Projection, cameras: Cameras) -> Triangles:
     outside = projection.outside.index_select(1, geometry.faces.flatten())
-    a, b, c = outside.view(len(cameras), 3, -1).unbind(1)
+    a, b, c = outside.view(len(cameras), *geometry.faces.shape).unbind(1)
     candidate = (a & b & c) == 0
     crosses = ((a | b | c) & _BEHIND) != 0
     frame, face = (candidate & ~crosses).nonzero(as_tuple=True)
@@ -232,7 +232,7 @@ def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: 
     area = torch.where(area == 0, 1.0, area)
     per_x = ((i1 - i0) * (y2 - y0) - (i2 - i0) * (y1 - y0)) / area
     per_y = ((i2 - i0) * (x1 - x0) - (i1 - i0) * (x2 - x0)) / area
-    # Columns: what a row needs to know of its triangle.
+    # What a row needs to know of its triangle.
     known = torch.stack(
         [x0, y0, x1, y1, (x2 - x0) / (y2 - y0), (x1 - x0) / (y1 - y0), (x2 - x1) / (y2 - y1),
          i0, per_x, per_y, inverse.amin(0), inverse.amax(0)]

@@ -113,7 +113,7 @@ def _render_pass(
     else:
         samples = one_sample(seen)
     moving = None
-    if shadows is not None and poses is not None and poses.instances:
+    if shadows is not None and poses is not None and poses.instances and len(lights.positions_m()):
         moving = moving_shadow_maps(scene.geometry, lights, poses, blur_px=shadows.blur_px)
     planes = surface_planes(scene, projection, triangles, cameras)
     rgb = shade(
@@ -336,11 +336,11 @@ def _lit_colour(
     upward = 0.5 + 0.5 * point.normal[2]
     sky, ground = (_of_frame(c, point.frame) for c in (lights.sky_colour, lights.ground_colour))
     light = ground + (sky - ground) * upward + point.emission
-    highlight = torch.zeros_like(light)
     if scene.shiny:  # the view mirrored in the surface: where a highlight's light would come from
         along = (point.normal * point.ray).sum(0) * -2
         mirrored = torch.addcmul(point.ray, point.normal, along)
         mirrored = mirrored * (mirrored * mirrored).sum(0).rsqrt()
+        highlight = torch.zeros_like(light)
     lamps, positions, colours = len(lights.lamps_m), lights.positions_m().float(), lights.colours()
     for number, position in enumerate(positions):
         from_light = point.world_m - position[:, None]

@@ -112,7 +112,8 @@ def static_shadow_maps(
     """What every light sees of all but the `moving` instances. Maps 6 i to 6 i + 5: lamp i; the last: sun."""
     if moving:
         geometry = geometry.only([i for i in range(geometry.instances) if i not in set(moving)])
-    maps, views = [], []
+    device = geometry.positions_m.device
+    maps, views = [torch.zeros(0, size_px, size_px, device=device)], [torch.zeros(10, 0, device=device)]
     for lamp in lights.lamps_m.double():
         cameras = _cube_cameras(lamp, size_px, blur_px, lights.lamp_radius_m)
         maps.append(_inverse_depth(geometry, cameras))
@@ -270,7 +271,7 @@ def _free_share(
     normal_y: Tensor,
     facing: Tensor,
 ) -> Tensor:
-    """Share of the texels around (x, y) / depth in map `number` that see no further in than the surface.
+    """Share of the texels around (x, y) / depth in map `number` that show nothing nearer than the surface.
 
     The surface goes on as a plane: each texel is compared with that plane's depth there, so slanted surfaces
     neither shade themselves nor need much bias. On a plane, inverse depth is linear in the map's pixels.
@@ -290,9 +291,7 @@ def _free_share(
     tap = torch.arange(blur + 1, device=x.device)[:, None]
     middle = tap + (0.5 - blur / 2)  # of the taps' texels, from (x, y), less the part of a texel
     expected = torch.addcmul(expected, per_v, middle - down)[:, None] + per_u * (middle - across)
-    texel = (
-        torch.addcmul(column, row + number * size, _like(row, size)) + (tap * size + tap.T)[..., None].int()
-    )
+    texel = (row + number * size) * size + column + (tap * size + tap.T)[..., None].int()
     seen = maps.inverse_depth.index_select(0, texel.flatten()).view(texel.shape)
     free = ((seen <= expected) * _box_weights(across, blur)).sum(1)
     return (free * _box_weights(down, blur)).sum(0)

@@ -129,7 +129,7 @@ def sample(
     column, row = x.int(), y.int()
     right, down = (x - column).flatten(), (y - row).flatten()
     stride = width + 2
-    corner = torch.addcmul(start + column, row, stride).flatten()
+    corner = (row * stride + (start + column)).flatten()
     above = _mixed(take(textures.texels, corner), take(textures.texels, corner + 1), right)
     corner = corner + stride.flatten()
     under = _mixed(take(textures.texels, corner), take(textures.texels, corner + 1), right)
