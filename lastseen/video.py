@@ -342,10 +342,11 @@ def _truncated(path: Path, readable_s: float, promised_s: float) -> VideoError:
 class VideoWriter:
     """RGB images as an H.264 mp4, which gets its name when the `with` block ends well.
 
-    H.264 wants even sizes: odd ones gain a row or column that repeats the last one.
+    H.264 wants even sizes: odd ones gain a row or column that repeats the last one. `crf` is x264's
+    quality, lower is better; 20 is hard to tell from the original.
     """
 
-    def __init__(self, path: StrPath, width: int, height: int, fps: float) -> None:
+    def __init__(self, path: StrPath, width: int, height: int, fps: float, *, crf: int = 20) -> None:
         import av
 
         if not (width > 0 and height > 0 and 0 < fps < math.inf):
@@ -362,7 +363,7 @@ class VideoWriter:
         self._container = av.open(url, "w", format="mp4", options=options)  # makes the file when first needed
         self._stream = stream = cast("VideoStream", self._container.add_stream(encoder, rate=self._rate))
         stream.width, stream.height = width + width % 2, height + height % 2
-        stream.options = {"crf": "20", "preset": "veryfast"} if encoder == "libx264" else {"b": "8000000"}
+        stream.options = {"crf": str(crf), "preset": "veryfast"} if encoder == "libx264" else {"b": "8000000"}
         # Players guess the colour matrix by size unless the file names it; 1 is BT.709, limited range.
         codec = stream.codec_context
         codec.colorspace = codec.color_primaries = codec.color_trc = codec.color_range = 1
