@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 	@echo "Look at demo-answer.jpg and demo-answer.mp4."
 
 test: $(VENV)/.developing
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 check: $(VENV)/.developing
 	$(BIN)/ruff check .

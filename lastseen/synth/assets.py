@@ -62,12 +62,12 @@ class Support:
 class Asset:
     """A thing with a shape.
 
-    | kind         | object (may be asked for), small, furniture, person, animal, opening, hand           |
-    | type         | what it is: table, shelf, carton, ...; of a hand, its pose                           |
-    | family       | things that look alike; a family is wholly in one split                              |
-    | twin         | never show two things of one twin group together: they may be indistinguishable       |
-    | lo_m, hi_m   | bounding box; the origin is its middle in x and y, its lowest point in z (a hand's: wrist) |
-    | grip_m       | of a hand: where the middle of a held thing goes                                     |
+    | kind       | object (may be asked for), small, furniture, person, animal, opening, hand            |
+    | type       | what it is: table, shelf, carton, ...; of a hand, its pose                             |
+    | family     | things that look alike; a family is wholly in one split                               |
+    | twin       | never show two things of one twin group together: they may be indistinguishable        |
+    | lo_m, hi_m | bounding box; the origin is its middle in x and y, its lowest point (a hand's: its wrist) |
+    | grip_m     | of a hand: where the middle of a held thing goes                                      |
     """
 
     name: str
@@ -111,7 +111,7 @@ class Asset:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Surface:
-    """A picture that tiles; one tile covers `metres` by `metres`. use: wall, floor, wood, fabric, counter, metal."""
+    """A picture that tiles, once every `metres`. use: wall, floor, wood, fabric, counter or metal."""
 
     name: str
     use: str

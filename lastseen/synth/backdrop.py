@@ -7,11 +7,10 @@ ground, so that what lies on the ground stays where it is when the viewer takes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,9 +18,14 @@ from lastseen.synth.geometry import Cameras
 from lastseen.synth.shadow import Lights
 from lastseen.synth.texture import srgb_to_linear
 
-COLLAGE_WIDTH_PX = 2048
+WIDEST_COLLAGE_PX = 2048
 SCENE_ALBEDO = 0.24  # what the world reflects on average: its mean brightness then tells the light
 LUMINANCE = (0.2126, 0.7152, 0.0722)
+
+
+def sphere_height(focal_px: float) -> int:
+    """Rows of an equirectangular picture beyond which cameras of this focal length see no more detail."""
+    return round(np.pi * focal_px * 1.25)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +41,14 @@ class Backdrop:
     radius_m: float
 
     @classmethod
-    def of(
-        cls, srgb: np.ndarray, *, eye_m: float, radius_m: float, focal_px: float, device: torch.device | str
-    ) -> Backdrop:
-        """From an equirectangular picture, reduced to what cameras of this focal length can show."""
-        height = min(srgb.shape[0], round(np.pi * focal_px * 1.25))
-        if height < srgb.shape[0]:
-            srgb = np.asarray(Image.fromarray(srgb).resize((2 * height, height), Image.Resampling.BOX))
-        table = srgb_to_linear(torch.arange(256, device=device) / 255)
-        sphere = table[torch.from_numpy(srgb.copy()).to(device).long()].permute(2, 0, 1)
+    def of(cls, srgb: Tensor, *, eye_m: float, radius_m: float, focal_px: float) -> Backdrop:
+        """From an equirectangular picture uint8 [H, 2 H, 3], reduced to what cameras of this focal length can
+        show; on the picture's device."""
+        table = srgb_to_linear(torch.arange(256, device=srgb.device) / 255)
+        sphere = table[srgb.long()].permute(2, 0, 1)
+        height = sphere_height(focal_px)
+        if height < sphere.shape[1]:
+            sphere = F.interpolate(sphere[None], (height, 2 * height), mode="area")[0]
         wrapped = torch.cat([sphere[..., -1:], sphere, sphere[..., :1]], 2)
         return cls(sphere=wrapped.contiguous(), eye_m=eye_m, radius_m=radius_m)
 
@@ -94,10 +97,11 @@ class Backdrop:
         tint = _muted((sky + ground) / 2, float(rng.uniform(0.2, 0.6)))
         direct = rng.uniform(0.25, 0.6)
         source, colour = self._brightest(weight)
-        if rng.random() < 0.3:  # some of what lights a place is not to be seen in its picture
+        # Some of what lights a place is not to be seen in its picture.
+        if rng.random() < 0.3 or np.linalg.norm(source) < 0.15:
             source = np.array([*rng.normal(0, 0.6, 2), 1.0])
-        source[2] = abs(source[2]) + 0.25
         source += rng.normal(0, 0.15, 3)
+        source[2] = abs(source[2]) + 0.25  # lamps and windows are rarely below
         ambient = level * (1 - 0.7 * direct)
         return Lights(
             lamps_m=torch.zeros(0, 3),
@@ -109,14 +113,15 @@ class Backdrop:
         ).to(self.sphere.device)
 
     def _brightest(self, weight: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Direction and colour of the brightest hundredth of the view."""
+        """Mean direction and colour of the brightest pixels, one in two hundred."""
         sphere = self.sphere[..., 1:-1]
         rows, columns = sphere.shape[1:]
         bright = (sphere * sphere.new_tensor(LUMINANCE)[:, None, None]).sum(0)
-        share = weight * (bright >= torch.quantile(bright[::4, ::4].flatten(), 0.99))
+        share = weight * (bright >= torch.quantile(bright[::4, ::4].flatten(), 0.995))
         rise = (0.5 - (torch.arange(rows, device=sphere.device) + 0.5) / rows)[:, None] * torch.pi
         yaw = (0.5 - (torch.arange(columns, device=sphere.device) + 0.5) / columns) * 2 * torch.pi
-        ahead = torch.stack([rise.cos() * yaw.cos(), rise.cos() * yaw.sin(), rise.sin().expand(rows, columns)])
+        level, up = rise.cos(), rise.sin().expand(rows, columns)
+        ahead = torch.stack([level * yaw.cos(), level * yaw.sin(), up])
         total = share.sum().clamp(min=1e-9)
         direction, colour = ((v * share).sum((1, 2)) / total for v in (ahead, sphere))
         return direction.double().cpu().numpy(), colour.double().cpu().numpy()
@@ -132,99 +137,109 @@ def _colour(linear: np.ndarray) -> Tensor:
     return torch.from_numpy(np.asarray(linear, np.float32).clip(0.0, 4.0))
 
 
-def collage(walls: Sequence[np.ndarray], tiles: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """An equirectangular picture uint8 [H, 2 H, 3] papered with photographs: `walls` side by side all around,
-    mirrored above and below, and `tiles` hung over them, in rows or anyhow."""
-    width, height = COLLAGE_WIDTH_PX, COLLAGE_WIDTH_PX // 2
-    canvas = _papered(walls, rng, width, height)
-    in_rows = rng.random() < 0.4
-    if in_rows:
-        places = _rows(len(tiles), rng)
-    else:
-        places = [
-            (float(rng.uniform(-np.pi, np.pi)), float(rng.normal(-0.12, 0.35)), float(rng.uniform(0.35, 0.95)))
-            for _ in tiles
-        ]
-    feather = float(rng.choice([0.0, 0.02, 0.08]))
-    for tile, (yaw, pitch, across) in zip(tiles, places):
-        roll = 0.0 if in_rows else float(rng.normal(0, 0.06))
-        gain = rng.uniform(0.7, 1.15) * rng.uniform(0.93, 1.07, 3)
-        _hang(canvas, tile, yaw, float(np.clip(pitch, -0.9, 0.7)), across, roll, gain, feather)
-    return canvas.clip(0, 255).astype(np.uint8)
+def collage(
+    pictures: Sequence[np.ndarray],
+    walls: int,
+    rng: np.random.Generator,
+    *,
+    focal_px: float,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """An equirectangular picture uint8 [H, 2 H, 3] papered with photographs: the first `walls` of them side
+    by side all around, the next two above and below, the others hung over them, in rows or anyhow."""
+    height = min(sphere_height(focal_px), WIDEST_COLLAGE_PX // 2)
+    planes = [torch.from_numpy(p.copy()).to(device).permute(2, 0, 1).float() for p in pictures]
+    canvas = _papered(planes[:walls], rng, height)
+    for pitch, picture in zip((-np.pi / 2, np.pi / 2), planes[walls:]):
+        roll, across = rng.uniform([0, 2.2], [2 * np.pi, 2.5]).tolist()
+        _hang(canvas, picture, _Frame(pitch=pitch, roll=roll, across=across))
+    tiles = planes[walls + 2 :]
+    in_rows, feather = rng.random() < 0.4, float(rng.choice([0.0, 0.02, 0.08]))
+    frames = _rows(len(tiles), rng) if in_rows else [_Frame.draw(rng) for _ in tiles]
+    for tile, frame in zip(tiles, frames):
+        gain = tile.new_tensor(rng.uniform(0.7, 1.15) * rng.uniform(0.93, 1.07, 3))
+        _hang(canvas, tile * gain[:, None, None], replace(frame, feather=feather))
+    return canvas.clamp(0, 255).to(torch.uint8).permute(1, 2, 0)
 
 
-def _rows(count: int, rng: np.random.Generator) -> list[tuple[float, float, float]]:
-    """Side by side in two or three rows around the viewer: yaw, pitch, width (rad)."""
-    rows = int(rng.integers(2, 4))
-    across = float(rng.uniform(0.5, 0.85))
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """Where a picture hangs, and how wide its longer side is seen (rad); `feather`: share of a soft edge."""
+
+    across: float
+    yaw: float = 0.0
+    pitch: float = 0.0
+    roll: float = 0.0
+    feather: float = 0.0
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> _Frame:
+        return cls(
+            yaw=float(rng.uniform(-np.pi, np.pi)),
+            pitch=float(np.clip(rng.normal(-0.12, 0.35), -0.9, 0.7)),
+            roll=float(rng.normal(0, 0.06)),
+            across=float(rng.uniform(0.35, 0.95)),
+        )
+
+
+def _rows(count: int, rng: np.random.Generator) -> list[_Frame]:
+    """Side by side in two or three rows around the viewer."""
+    rows, across = int(rng.integers(2, 4)), float(rng.uniform(0.5, 0.85))
     gap = across * float(rng.uniform(1.0, 1.15))
     pitches = (np.arange(rows) - rows / 2 + 0.5) * -gap - 0.1
-    start = rng.uniform(-np.pi, np.pi)
-    return [(float(start + (i // rows) * gap), float(pitches[i % rows]), across) for i in range(count)]
+    start = float(rng.uniform(-np.pi, np.pi))
+    return [
+        _Frame(yaw=start + (i // rows) * gap, pitch=float(pitches[i % rows]), across=across)
+        for i in range(count)
+    ]
 
 
-def _papered(walls: Sequence[np.ndarray], rng: np.random.Generator, width: int, height: int) -> np.ndarray:
-    canvas = np.zeros((height, width, 3), np.float32)
-    cuts = (np.arange(len(walls) + 1) + np.pad(rng.uniform(-0.15, 0.15, len(walls) - 1), 1)) / len(walls) * width
-    edges = cuts.round().astype(int)
+def _papered(walls: Sequence[Tensor], rng: np.random.Generator, height: int) -> Tensor:
+    """[3, H, 2 H]: walls [3, h, w] side by side, each mirrored above and below."""
+    shifts = np.pad(rng.uniform(-0.15, 0.15, len(walls) - 1), 1)
+    edges = ((np.arange(len(walls) + 1) + shifts) / len(walls) * 2 * height).round().astype(int).tolist()
+    papers = []
     for wall, left, right in zip(walls, edges, edges[1:]):
-        span = right - left
-        # Its own aspect at the horizon, but never so flat that mirrors stand in front of mirrors.
-        rows = max(round(span * wall.shape[0] / wall.shape[1]), round(0.3 * height))
-        paper = np.asarray(Image.fromarray(wall).resize((span, rows), Image.Resampling.BICUBIC), np.float32)
-        row = np.arange(height) - (height - rows) // 2
-        folded = np.abs((row + rows) % (2 * rows) - rows)
-        paper = paper[np.minimum(folded, rows - 1)]
-        canvas[:, left:right] = paper * rng.uniform(0.75, 1.1)
-    return np.roll(canvas, int(rng.integers(width)), 1)
+        # Its own aspect at the horizon, but never so flat that mirrors stand on mirrors.
+        rows = max(round((right - left) * wall.shape[1] / wall.shape[2]), round(0.3 * height))
+        paper = F.interpolate(wall[None], (rows, right - left), mode="bilinear", antialias=True)[0]
+        row = torch.arange(height, device=wall.device) - (height - rows) // 2
+        folded = ((row + rows) % (2 * rows) - rows).abs().clamp(max=rows - 1)
+        papers.append(paper[:, folded] * float(rng.uniform(0.75, 1.1)))
+    return torch.cat(papers, 2).roll(int(rng.integers(2 * height)), 2)
 
 
-def _hang(
-    canvas: np.ndarray,
-    picture: np.ndarray,
-    yaw: float,
-    pitch: float,
-    across_rad: float,
-    roll: float,
-    gain: np.ndarray,
-    feather: float,
-) -> None:
-    """Paint a flat picture, seen `across_rad` wide along its longer side, over part of the canvas."""
-    height, width = canvas.shape[:2]
-    half = np.tan(across_rad / 2)
-    longer = max(picture.shape[:2])
-    reduced = min(1.0, 1.2 * across_rad * width / (2 * np.pi) / longer)
+def _hang(canvas: Tensor, picture: Tensor, frame: _Frame) -> None:
+    """Paint a flat picture [3, h, w] over part of the canvas, as it looks from the middle of the dome."""
+    height, width, device = *canvas.shape[1:], canvas.device
+    longer = max(picture.shape[1:])
+    half_x, half_y = (
+        np.tan(frame.across / 2) * side / longer for side in (picture.shape[2], picture.shape[1])
+    )
+    reduced = 1.2 * 2 * max(half_x, half_y) * width / (2 * np.pi) / longer
     if reduced < 1:
-        picture = np.asarray(
-            Image.fromarray(picture).resize(
-                (max(2, round(picture.shape[1] * reduced)), max(2, round(picture.shape[0] * reduced))),
-                Image.Resampling.BOX,
-            )
-        )
-    half_x, half_y = half * picture.shape[1] / max(picture.shape[:2]), half * picture.shape[0] / max(picture.shape[:2])
+        size = [max(2, round(side * reduced)) for side in picture.shape[1:]]
+        picture = F.interpolate(picture[None], size, mode="area")[0]
     reach = float(np.arctan(np.hypot(half_x, half_y)))
-    low, high = pitch - reach, min(pitch + reach, np.pi / 2)
-    first = max(0, int((0.5 - high / np.pi) * height))
-    last = min(height, int((0.5 - max(low, -np.pi / 2) / np.pi) * height) + 1)
-    steepest = min(max(abs(low), abs(high)), 1.5)
-    span = int(min(np.pi, reach / max(np.cos(steepest), 0.1)) / (2 * np.pi) * width) + 1
-    middle = int((0.5 - yaw / (2 * np.pi)) * width)
-    columns = np.arange(middle - span, middle + span)[: width]
-    rise = (0.5 - (np.arange(first, last) + 0.5) / height)[:, None] * np.pi
-    turn = (0.5 - (columns + 0.5) / width) * 2 * np.pi - yaw
-    x, y = -np.cos(rise) * np.sin(turn), np.cos(rise) * np.cos(turn)  # right and ahead, before looking up
-    z = np.sin(rise) + 0 * turn
-    ahead = y * np.cos(pitch) + z * np.sin(pitch)
-    up = z * np.cos(pitch) - y * np.sin(pitch)
-    ahead = np.where(ahead > 0.05, ahead, np.nan)
-    right, up = x / ahead, up / ahead
-    u = (right * np.cos(roll) + up * np.sin(roll)) / half_x
-    v = (right * np.sin(roll) - up * np.cos(roll)) / half_y
-    # One canvas pixel, or the feather, from nothing to everything at the edge.
-    soft = max(2 * np.pi / width / min(half_x, half_y), 2 * feather)
-    alpha = np.nan_to_num(np.clip((1 - np.maximum(np.abs(u), np.abs(v))) / soft, 0, 1))
-    grid = torch.from_numpy(np.stack([np.nan_to_num(u), np.nan_to_num(v)], -1).astype(np.float32))[None]
-    source = torch.from_numpy((picture * gain).astype(np.float32)).permute(2, 0, 1)[None]
-    colour = F.grid_sample(source, grid, padding_mode="border", align_corners=False)[0].permute(1, 2, 0).numpy()
-    window = np.ix_(np.arange(first, last), columns % width)
-    canvas[window] += alpha[..., None] * (colour - canvas[window])
+    low, high = frame.pitch - reach, frame.pitch + reach
+    first, last = (int((0.5 - angle / np.pi) * height) for angle in (high, low))
+    rows = torch.arange(max(0, first), min(height, last + 1), device=device)
+    steep = min(max(abs(low), abs(high)), 1.5)
+    span = int(min(np.pi, reach / np.cos(steep)) / (2 * np.pi) * width)
+    columns = torch.arange(-span, span, device=device) + int((0.5 - frame.yaw / (2 * np.pi)) * width)
+    rise = (0.5 - (rows + 0.5) / height)[:, None] * torch.pi
+    turn = (0.5 - (columns + 0.5) / width) * 2 * torch.pi - frame.yaw
+    right, level, z = -rise.cos() * turn.sin(), rise.cos() * turn.cos(), rise.sin()
+    cosine, sine = float(np.cos(frame.pitch)), float(np.sin(frame.pitch))
+    ahead, up = level * cosine + z * sine, z * cosine - level * sine
+    right, up = (torch.where(ahead > 0.05, v / ahead.clamp(min=0.05), 1e3) for v in (right, up))
+    cosine, sine = float(np.cos(frame.roll)), float(np.sin(frame.roll))
+    u, v = (right * cosine + up * sine) / half_x, (right * sine - up * cosine) / half_y
+    # From nothing to everything within two pixels of the canvas at the edge, or within the feather.
+    soft = max(4 * np.pi / width / min(half_x, half_y), 2 * frame.feather)
+    alpha = ((1 - torch.maximum(u.abs(), v.abs())) / soft).clamp(0, 1)
+    grid = torch.stack([u, v], -1)[None]
+    colour = F.grid_sample(picture[None], grid, padding_mode="border", align_corners=False)[0]
+    columns = columns % width
+    under = canvas[:, rows[0] : rows[-1] + 1, columns]
+    canvas[:, rows[0] : rows[-1] + 1, columns] = torch.lerp(under, colour, alpha)

@@ -44,27 +44,30 @@ def bar(start: Point, end: Point, start_radius: float, end_radius: float | None 
     )
 
 
+def bounds(bars: Sequence[Bar]) -> tuple[np.ndarray, np.ndarray]:
+    """Of all bars together, without what blending adds."""
+    ends = np.array([[b.start, b.end] for b in bars])
+    radii = np.array([[b.start_radius, b.end_radius] for b in bars])
+    reach = radii[:, :, None] * np.array([b.flat for b in bars])[:, None]
+    return (ends - reach).min((0, 1)), (ends + reach).max((0, 1))
+
+
 def skin(bars: Sequence[Bar], *, cell_m: float, blend_m: float, material: int = 0) -> Part:
     """One closed surface around all bars; seams narrower than `blend_m` are filled. uv: see Part.tiled."""
-    reach = np.array([np.maximum(b.start_radius, b.end_radius) for b in bars])[:, None] * np.array(
-        [np.maximum(b.flat, 1.0) for b in bars]
-    )
-    ends = np.array([[b.start, b.end] for b in bars])
+    low, high = bounds(bars)
     margin = blend_m + 2 * cell_m
-    low = (ends.min(1) - reach).min(0) - margin
-    high = (ends.max(1) + reach).max(0) + margin
+    low, high = low - margin, high + margin
     axes = [np.arange(a, b + cell_m, cell_m) for a, b in zip(low, high)]
     distance = _distance(np.stack(np.meshgrid(*axes, indexing="ij"), -1), bars, blend_m)
     positions, triangles = surface_net(distance)
     positions = low + positions * cell_m
-    part = Part(
+    return Part(
         positions=positions,
         normals=smooth_normals(positions, triangles),
         uv=np.zeros((len(positions), 2)),
         triangles=triangles,
         material=material,
     )
-    return part
 
 
 def _distance(points: np.ndarray, bars: Sequence[Bar], blend_m: float) -> np.ndarray:
@@ -83,7 +86,7 @@ def _distance(points: np.ndarray, bars: Sequence[Bar], blend_m: float) -> np.nda
 
 
 def surface_net(distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where `distance` [X, Y, Z] is zero: positions [V, 3] in cells and faces [F, 3], outwards = positive side."""
+    """Where `distance` [X, Y, Z] is zero, outside being more: positions [V, 3] in cells, faces [F, 3]."""
     cells = tuple(n - 1 for n in distance.shape)
     sums, counts = np.zeros((*cells, 3)), np.zeros(cells)
     crossings = []
@@ -112,8 +115,8 @@ def surface_net(distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     used = counts > 0
     number[used] = np.arange(used.sum())
     triangles = []
-    for around, leaves in crossings:
-        quad = number[tuple(np.moveaxis(around, -1, 0))]
+    for cells_around, leaves in crossings:
+        quad = number[tuple(np.moveaxis(cells_around, -1, 0))]
         quad = np.where(leaves[:, None], quad, quad[:, ::-1])
         triangles += [quad[:, [0, 1, 2]], quad[:, [0, 2, 3]]]
     return sums[used] / counts[used][:, None], np.concatenate(triangles)

@@ -1,4 +1,7 @@
-"""The boards inside a shelf, found in its triangles: level, free above, and open to the front (-y)."""
+"""Places to put things, judged by the triangles of the furniture itself.
+
+Boards inside a shelf are level, free above, and open to the front (-y).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,15 @@ def inner_boards(positions: np.ndarray, triangles: np.ndarray) -> list[Support]:
     low = positions.min(0)
     cells = np.floor((points - low) / CELL_M + 1e-6).astype(int)
     shape = tuple(int(n) for n in cells.max(0) + 1)
-    solid = np.zeros(shape, bool)
-    solid[tuple(cells.T)] = True
+    lowest = np.full(shape, np.inf)  # z of the lowest point in each cell
+    downwards = np.argsort(-points[:, 2])
+    lowest[tuple(cells[downwards].T)] = points[downwards, 2]  # the last one written stays
+    solid = np.isfinite(lowest)
     boards: list[Support] = []
-    points, cells = points[level], cells[level]
-    for z in _heights(points[:, 2]):
+    level_z, level_cells = points[level, 2], cells[level, :2]
+    for z in _heights(level_z):
         floor = np.zeros(shape[:2], bool)
-        floor[tuple(cells[np.abs(points[:, 2] - z) < CELL_M / 2, :2].T)] = True
+        floor[tuple(level_cells[np.abs(level_z - z) < CELL_M / 2].T)] = True
         first = int((z - low[2]) / CELL_M + 1e-6) + 1  # the layer above the board's own
         free = _free_layers(solid, first)
         usable = floor & (free * CELL_M >= MIN_CLEARANCE_M)
@@ -38,9 +43,26 @@ def inner_boards(positions: np.ndarray, triangles: np.ndarray) -> list[Support]:
             # The cells at the rim are only partly covered.
             edges = low[:2] + np.array([[x0 + 0.5, y0 + 0.5], [x1 - 0.5, y1 - 0.5]]) * CELL_M
             (ax, ay), (bx, by) = edges.tolist()
-            clearance = layers * CELL_M if first + layers < shape[2] else float("inf")
-            boards.append(Support(z_m=float(z), x0_m=ax, y0_m=ay, x1_m=bx, y1_m=by, clearance_m=clearance))
+            clearance = float(lowest[x0:x1, y0:y1, first:].min(initial=np.inf)) - z
+            boards.append(Support(z_m=z, x0_m=ax, y0_m=ay, x1_m=bx, y1_m=by, clearance_m=clearance))
     return boards
+
+
+def covered_share(place: Support, positions: np.ndarray, triangles: np.ndarray, *, within_m: float) -> float:
+    """How much of a place has something over it, nearer than `within_m`: a cushion, most often."""
+    low = np.array([place.x0_m, place.y0_m, place.z_m + CELL_M])
+    high = np.array([place.x1_m, place.y1_m, place.z_m + within_m])
+    corners = positions[triangles]
+    over = ((corners.max(1) > low) & (corners.min(1) < high)).all(1)
+    if not over.any():
+        return 0.0
+    points, _ = _samples(positions, triangles[over])
+    points = points[((points > low) & (points < high)).all(1)]
+    cells = np.maximum(1, ((high - low)[:2] / (2 * CELL_M)).astype(int))
+    covered = np.zeros(cells, bool)
+    at = ((points - low)[:, :2] / (high - low)[:2] * cells).astype(int)
+    covered[tuple(np.minimum(at, cells - 1).T)] = True  # rounding may reach the far edge
+    return float(covered.mean())
 
 
 def _samples(positions: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -92,10 +114,10 @@ def _largest_rectangle(usable: np.ndarray) -> tuple[int, int, int, int] | None:
     for deep in range(1, usable.shape[1] + 1):
         if deep > 1:
             widths = np.minimum(widths[:, :-1], runs[:, deep - 1 :])  # of rectangles y0 .. y0 + deep
-        x, y0 = np.unravel_index(int(widths.argmax()), widths.shape)
-        wide = int(widths[x, y0])
+        x1, y0 = (int(n) for n in np.unravel_index(int(widths.argmax()), widths.shape))
+        wide = int(widths[x1, y0])
         if wide * CELL_M < MIN_WIDTH_M:
             break
         if deep * CELL_M >= MIN_DEPTH_M and wide * deep > best_area:
-            best, best_area = (int(x) + 1 - wide, int(y0), int(x) + 1, int(y0) + deep), wide * deep
+            best, best_area = (x1 + 1 - wide, y0, x1 + 1, y0 + deep), wide * deep
     return best

@@ -16,7 +16,8 @@ from lastseen.synth.meshes import Mesh
 
 OUTLINE_CELLS, MATTE_CELLS = 16, 44  # of the grid on which an outline is traced, along the longer side
 BORDER_DISTANCE = 30.0  # of colours 0..255: nearer to the border's colour than this is border
-BORDER_SHARE = 0.93  # of the border's pixels that must have its colour
+BORDER_SHARE = 0.82  # of the border's pixels that must have its colour
+EDGE_PX = 2.0  # how far inside its edge a thing is cut
 MATTE_SHARES = (0.06, 0.85)  # a thing that is less, or more, of its picture was not found properly
 POLYGON_SHARE = 0.3
 
@@ -78,7 +79,7 @@ class Outline:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cutout:
-    """A region of a photograph: `inside` [rows + 1, columns + 1] is positive in it; of a matte, no outline."""
+    """A region of a photograph, where `inside` [rows + 1, columns + 1] is positive (a matte: no outline)."""
 
     inside: np.ndarray
     outline: Outline | None
@@ -97,6 +98,15 @@ class Cutout:
             return self
         outline = self.outline.varied(rng)
         return replace(self, inside=outline.inside(*_cells(self.picture, OUTLINE_CELLS)), outline=outline)
+
+    @property
+    def contrast(self) -> float:
+        """Standard deviation of the brightness (0..255) within it: what is plain cannot be recognised."""
+        height, width = self.picture.shape[:2]
+        rows, columns = np.nonzero(self.inside > 0)
+        y = rows * (height - 1) // (self.inside.shape[0] - 1)
+        x = columns * (width - 1) // (self.inside.shape[1] - 1)
+        return float(self.picture[y, x].mean(1).std())
 
     def card(self, longer_side_m: float, bend: float) -> Mesh:
         """Upright, facing -y, its lowest point at z = 0 in the middle of x; the sides bend back by `bend` of
@@ -122,7 +132,7 @@ class Cutout:
 
 
 def matte_inside(picture: np.ndarray) -> np.ndarray | None:
-    """What differs from the border's one colour, as `Cutout.inside`; None if the border is not of one colour."""
+    """What differs from the border's one colour, as `Cutout.inside`; None if the border is of many."""
     height, width = picture.shape[:2]
     ring = max(2, round(0.02 * max(height, width)))
     border = np.ones((height, width), bool)
@@ -132,7 +142,7 @@ def matte_inside(picture: np.ndarray) -> np.ndarray | None:
     distance = np.linalg.norm(colours - colour, axis=2)
     if (distance[border] < BORDER_DISTANCE).mean() < BORDER_SHARE:
         return None
-    different = ndimage.binary_opening(ndimage.gaussian_filter(distance, 1.0) > BORDER_DISTANCE)
+    different = ndimage.binary_opening(ndimage.gaussian_filter(distance, 0.6) > BORDER_DISTANCE)
     labels, found = ndimage.label(ndimage.binary_closing(different, iterations=2))
     if not found:
         return None
@@ -141,12 +151,13 @@ def matte_inside(picture: np.ndarray) -> np.ndarray | None:
     if not MATTE_SHARES[0] < whole.mean() < MATTE_SHARES[1]:
         return None
     rows, columns = _cells(picture, MATTE_CELLS)
-    soft = ndimage.gaussian_filter(whole.astype(np.float32), 0.4 * max(height, width) / MATTE_CELLS)
-    y, x = np.mgrid[: rows + 1, : columns + 1] * np.array([(height - 1) / rows, (width - 1) / columns]).reshape(
-        2, 1, 1
+    # Signed distance: between the grid's corners it is all but linear, so that the line found is the edge; or
+    # rather a little inside it, where pixels are not half border.
+    signed = ndimage.distance_transform_edt(whole) - ndimage.distance_transform_edt(~whole) - EDGE_PX
+    y, x = np.meshgrid(
+        np.linspace(-0.5, height - 0.5, rows + 1), np.linspace(-0.5, width - 0.5, columns + 1), indexing="ij"
     )
-    # A little inside the edge: its pixels are half border.
-    inside = ndimage.map_coordinates(soft, [y, x], order=1) - 0.6
+    inside = ndimage.map_coordinates(signed, [y, x], order=1, mode="nearest")
     return inside if (inside > 0).any() else None
 
 

@@ -1,20 +1,24 @@
-"""Furniture: what a kind of room has in it, and where it stands."""
+"""Furniture: what can play which role in a room, and where it can stand."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from torch import Tensor
 
-from lastseen.synth.assets import Asset, Library
-from lastseen.synth.layout import Footprint, Plan, footprint_of, free_space, pose
+from lastseen.synth.assets import Asset, Credit, Library, Support, Surface
+from lastseen.synth.coarse import coarse
+from lastseen.synth.layout import Footprint, Plan, footprint_of, pose
+from lastseen.synth.meshes import Material, Mesh
+from lastseen.synth.shell import MeshMaker, plain
 
 WALL_GAP_M = 0.02  # behind what stands at a wall: a skirting board
-MIN_FREE_SHARE = 0.22  # of the floor, for walking
 MAX_HEIGHT_M = 2.35
+MAX_TRIANGLES = 1100  # of a chair or a plant
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,6 +77,7 @@ ROLES: dict[str, Callable[[Asset], bool]] = {
     "stove": lambda a: a.type == "appliance" and 0.7 < a.size_m[2] < 1.0,
     "fridge": lambda a: a.type == "appliance" and 1.1 < a.size_m[2] < 2.1 and a.size_m[0] > 0.5,
     "upper": lambda a: a.type == "wall" and 0.5 < a.size_m[2] < 0.9 and 0.25 < a.size_m[1] < 0.45,
+    "wall_tv": lambda a: a.type == "wall" and "tv" in a.name,
     "bath": lambda a: a.type in ("bath", "sink") and a.size_m[2] > 0.4 and a.size_m[0] > 0.3,
     "plant": lambda a: a.type == "plant" and a.size_m[2] > 0.5,
     "lamp": lambda a: a.type == "lamp" and a.size_m[2] > 0.9,
@@ -81,32 +86,6 @@ ROLES: dict[str, Callable[[Asset], bool]] = {
     "odd": lambda a: a.type == "other" and a.size_m[2] > 0.4 and not _is("hanging fireplace screen")(a),
     "hearth": _is("fireplace"),
 }
-# Chance of each role in each kind of room; above 1: that many, and one more by chance.
-PROGRAMMES: dict[str, tuple[tuple[str, float], ...]] = {
-    "living": (
-        ("sofa group", 1.0), ("shelf", 1.3), ("dining group", 0.5), ("low_unit", 0.6), ("armchair", 0.7),
-        ("cabinet", 0.6), ("lamp", 0.6), ("plant", 0.9), ("music", 0.15), ("hearth", 0.15), ("desk group", 0.25),
-        ("bedside", 0.5), ("odd", 0.4),
-    ),
-    "bedroom": (
-        ("bed group", 1.0), ("tall", 0.8), ("desk group", 0.6), ("shelf", 0.9), ("cabinet", 0.7), ("low_unit", 0.4),
-        ("armchair", 0.3), ("plant", 0.4), ("lamp", 0.4), ("odd", 0.5),
-    ),
-    "kitchen": (
-        ("counter run", 1.0), ("dining group", 1.0), ("shelf", 0.7), ("cabinet", 0.4), ("bench", 0.4),
-        ("plant", 0.3), ("odd", 0.3),
-    ),
-    "office": (
-        ("desk group", 1.8), ("shelf", 1.8), ("cabinet", 0.8), ("dining group", 0.3), ("plant", 0.6), ("lamp", 0.3),
-        ("armchair", 0.3), ("odd", 0.4),
-    ),
-    "workshop": (
-        ("bench", 1.4), ("shelf", 2.2), ("desk group", 0.5), ("cabinet", 0.8), ("odd", 1.5), ("stove", 0.5),
-        ("low_unit", 0.6),
-    ),
-    "bathroom": (("bath", 2.6), ("cabinet", 0.8), ("stove", 0.6), ("shelf", 0.8), ("bedside", 0.6), ("plant", 0.3)),
-}  # fmt: skip
-ROOM_KINDS = {"living": 0.3, "bedroom": 0.2, "kitchen": 0.22, "office": 0.16, "workshop": 0.07, "bathroom": 0.05}
 
 
 def _slab(asset: Asset) -> bool:
@@ -114,16 +93,56 @@ def _slab(asset: Asset) -> bool:
     return asset.size_m[2] - _top(asset) < 0.06
 
 
+@lru_cache(maxsize=1024)
+def mesh_of(asset: Asset) -> Mesh:
+    """As it is shown. What things are put on keeps its exact shape, or they would float."""
+    if asset.type in ("table", "shelf", "cabinet", "counter", "sink"):
+        return asset.load()[0]
+    large = asset.type in ("sofa", "bed") or asset.kind == "person"
+    return coarse(asset.load()[0], 2 * MAX_TRIANGLES if large else MAX_TRIANGLES)
+
+
+def wall_board(surface: Surface | None, rng: np.random.Generator) -> Asset:
+    """A board on two brackets, to be hung on a wall."""
+    half, depth, thick, drop = rng.uniform(0.25, 0.6), rng.uniform(0.18, 0.28), 0.025, 0.12
+    maker = MeshMaker()
+    maker.box((-half, -depth / 2, drop), (half, depth / 2, drop + thick), 0, tile_m=0.6)
+    for x in (-0.7 * half, 0.7 * half):
+        maker.box((x - 0.01, depth / 2 - 0.02, 0), (x + 0.01, depth / 2, drop), 1)
+        maker.box((x - 0.01, -0.3 * depth, drop - 0.02), (x + 0.01, depth / 2 - 0.02, drop), 1)
+    wood = plain((196, 170, 130)) if surface is None else Material(texture=surface.texture(), specular=0.03)
+    loaded = (maker.mesh(), (wood, plain((60, 60, 62))))
+    top = drop + thick
+    return Asset(
+        name=f"wall_board-{half:.3f}-{depth:.3f}",
+        kind="furniture",
+        type="shelf",
+        split="train" if surface is None else surface.split,
+        family="wall_board",
+        lo_m=(-half, -depth / 2, 0.0),
+        hi_m=(half, depth / 2, top),
+        supports=(Support(z_m=top, x0_m=-half, y0_m=-depth / 2, x1_m=half, y1_m=depth / 2),),
+        credit=Credit(
+            title="wall board",
+            author="the lastseen authors",
+            licence="Apache-2.0",
+            source="drawn by lastseen.synth.furniture",
+        )
+        if surface is None
+        else surface.credit,
+        loader=lambda: loaded,
+    )
+
+
 class Arrangement:
     """Furniture so far; every piece added keeps clear of the others, of the ways and of the walls."""
 
-    def __init__(
-        self, plan: Plan, library: Library, rng: np.random.Generator, *, max_triangles: int
-    ) -> None:
+    def __init__(self, plan: Plan, library: Library, rng: np.random.Generator, *, max_triangles: int) -> None:
         self.plan, self.rng = plan, rng
         self.pieces: list[Piece] = []
         self.triangles_left = max_triangles
         self._access: list[Footprint] = []
+        self._added: list[tuple[Piece, Footprint | None]] = []
         self._ways = plan.ways(0.75)
         stock = [a for a in library.assets if a.kind == "furniture" or _stands(a)]
         self._stock = {role: [a for a in stock if fits(a)] for role, fits in ROLES.items()}
@@ -135,7 +154,7 @@ class Arrangement:
             if not stock:
                 return None
             asset = stock[int(self.rng.integers(len(stock)))]
-            if len(asset.load()[0].triangles) <= self.triangles_left and asset.size_m[2] < self.plan.height_m:
+            if len(mesh_of(asset).triangles) <= self.triangles_left and asset.size_m[2] < self.plan.height_m:
                 return asset
         return None
 
@@ -155,11 +174,20 @@ class Arrangement:
         )  # fmt: skip
 
     def add(self, piece: Piece, access_m: float = 0.0) -> Piece:
+        access = front_of(piece, access_m) if access_m else None
         self.pieces.append(piece)
-        self.triangles_left -= len(piece.asset.load()[0].triangles)
-        if access_m:
-            self._access.append(front_of(piece, access_m))
+        self._added.append((piece, access))
+        self.triangles_left -= len(mesh_of(piece.asset).triangles)
+        if access is not None:
+            self._access.append(access)
         return piece
+
+    def take_back(self) -> None:
+        piece, access = self._added.pop()
+        self.pieces.remove(piece)
+        self.triangles_left += len(mesh_of(piece.asset).triangles)
+        if access is not None:
+            self._access.remove(access)
 
     def against_wall(
         self,
@@ -252,180 +280,9 @@ def front_of(piece: Piece, depth_m: float) -> Footprint:
     """The floor before a piece (furniture looks to -y)."""
     place = piece.footprint
     x, y = place.point(0.0, -place.half_y_m - depth_m / 2 - 0.01)
-    return Footprint(
-        x_m=x, y_m=y, half_x_m=place.half_x_m * 0.9, half_y_m=depth_m / 2, yaw_rad=place.yaw_rad
-    )
+    return Footprint(x_m=x, y_m=y, half_x_m=place.half_x_m * 0.9, half_y_m=depth_m / 2, yaw_rad=place.yaw_rad)
 
 
 def _stands(asset: Asset) -> bool:
     """Small things that are furniture all the same: bedside tables, stools."""
     return asset.kind == "small" and asset.type in ("table", "cabinet", "chair") and min(asset.size_m) > 0.38
-
-
-def arrange(
-    plan: Plan, library: Library, rng: np.random.Generator, *, kind: str, max_triangles: int
-) -> list[Piece]:
-    """Furniture of a kind of room. What leaves too little floor to walk on is taken out again."""
-    room = Arrangement(plan, library, rng, max_triangles=max_triangles)
-    for step, often in PROGRAMMES[kind]:
-        # Large rooms hold more of everything.
-        often *= min(1.6, 0.55 + sum(z.area_m2 for z in plan.zones) / 35)
-        for _ in range(int(often) + int(rng.random() < often % 1)):
-            before = len(room.pieces)
-            GROUPS.get(step, _single(step))(room)
-            if len(room.pieces) > before and not _walkable(plan, room.pieces):
-                for piece in room.pieces[before:]:
-                    room.triangles_left += len(piece.asset.load()[0].triangles)
-                del room.pieces[before:]
-    return room.pieces
-
-
-def _walkable(plan: Plan, pieces: Sequence[Piece]) -> bool:
-    free = free_space(plan, [p.footprint for p in pieces if p.low_m < 1.8])
-    if free.area_m2 < max(1.8, MIN_FREE_SHARE * sum(zone.area_m2 for zone in plan.zones)):
-        return False
-    return all((free.holds(free_cells) > 0).any() for free_cells in _zone_cells(plan))
-
-
-def _zone_cells(plan: Plan) -> list[np.ndarray]:
-    grids = []
-    for zone in plan.zones:
-        x, y = np.arange(zone.x0_m, zone.x1_m, 0.1), np.arange(zone.y0_m, zone.y1_m, 0.1)
-        grids.append(np.stack(np.meshgrid(x, y), 2).reshape(-1, 2))
-    return grids
-
-
-def _single(role: str) -> Callable[[Arrangement], None]:
-    def put(room: Arrangement) -> None:
-        asset = room.pick(role)
-        if asset is None:
-            return
-        if role in ("plant", "lamp"):
-            room.against_wall(asset, access_m=0.0)
-        elif role == "bench" and room.rng.random() < 0.4:
-            room.in_the_room(asset, margin_m=0.7)
-        else:
-            room.against_wall(asset)
-
-    return put
-
-
-def _sofa_group(room: Arrangement) -> None:
-    """A sofa, a low table before it, and what it looks at on the other side."""
-    sofa_asset = room.pick("sofa")
-    if sofa_asset is None:
-        return
-    sofa = room.against_wall(sofa_asset, access_m=0.0)
-    if sofa is None:
-        return
-    place = sofa.footprint
-    table = room.pick("low_table")
-    if table is not None and room.rng.random() < 0.85:
-        out = place.half_y_m + room.rng.uniform(0.3, 0.45) + table.size_m[1] / 2
-        x, y = place.point(room.rng.normal(0, 0.1), -out)
-        piece = stand(table, x, y, place.yaw_rad + room.rng.normal(0, 0.03), zone=sofa.zone)
-        if room.fits(piece, near=True):
-            room.add(piece)
-    opposite = [
-        number
-        for number, wall in enumerate(room.plan.walls)
-        if wall.zone == sofa.zone and sofa.wall is not None
-        and abs(math.cos(wall.yaw_rad - place.yaw_rad) + 1) < 0.1
-    ]  # fmt: skip
-    unit = room.pick("low_unit")
-    if unit is not None and opposite and room.rng.random() < 0.7:
-        room.against_wall(unit, walls=opposite, access_m=0.4)
-
-
-def _dining_group(room: Arrangement) -> None:
-    table_asset, chair = room.pick("dining"), room.pick("chair")
-    if table_asset is None:
-        return
-    table = (
-        room.in_the_room(table_asset, margin_m=0.75)
-        or room.in_the_room(table_asset, margin_m=0.45)
-        or room.against_wall(table_asset, access_m=0.6)
-    )
-    if table is None or chair is None:
-        return
-    width, depth = table_asset.size_m[0], table_asset.size_m[1]
-    for side in range(4):
-        length = width if side % 2 == 0 else depth
-        seats = max(1, int(length / 0.7)) if length > 0.55 else 0
-        for k in range(seats):
-            if room.rng.random() < 0.75:
-                shift = ((k + 0.5) / seats - 0.5) * length + room.rng.normal(0, 0.03)
-                room.seat(chair, table, side, shift, room.rng.uniform(0.02, 0.22))
-
-
-def _desk_group(room: Arrangement) -> None:
-    desk_asset, chair = room.pick("desk"), room.pick("chair")
-    if desk_asset is None:
-        return
-    desk = room.against_wall(desk_asset, access_m=0.7)
-    if desk is not None and chair is not None:
-        room.seat(chair, desk, 0, room.rng.normal(0, 0.1), room.rng.uniform(0.03, 0.3))
-
-
-def _bed_group(room: Arrangement) -> None:
-    bed_asset = room.pick("bed")
-    bed = room.against_wall(bed_asset, access_m=0.3) if bed_asset is not None else None
-    if bed is None or bed.wall is None:
-        return
-    wall = room.plan.walls[bed.wall]
-    middle = math.dist(wall.start, wall.point(0, 0)) + _along(wall.start, wall.direction, bed.footprint)
-    for sign in (-1, 1):
-        table = room.pick("bedside")
-        if table is not None and room.rng.random() < 0.7:
-            along = middle + sign * (bed.footprint.half_x_m + table.size_m[0] / 2 + 0.06)
-            room.against_wall(table, walls=[bed.wall], along_m=along, access_m=0.0, tries=1)
-
-
-def _along(start: tuple[float, float], direction: tuple[float, float], place: Footprint) -> float:
-    return (place.x_m - start[0]) * direction[0] + (place.y_m - start[1]) * direction[1]
-
-
-def _counter_run(room: Arrangement) -> None:
-    """Cabinets side by side, a stove between them, a fridge at the end, cupboards above."""
-    numbers = sorted(range(len(room.plan.walls)), key=lambda n: -_longest_free(room, n)[1])
-    wall_number = numbers[int(room.rng.integers(min(2, len(numbers))))]
-    start, length = _longest_free(room, wall_number)
-    run = [room.pick("counter") for _ in range(7)]
-    if room.rng.random() < 0.8:
-        run.insert(int(room.rng.integers(1, 4)), room.pick("stove"))
-    if room.rng.random() < 0.75:
-        run.insert(0, room.pick("fridge"))
-    along = start + 0.04
-    for asset in run:
-        if asset is None or along + asset.size_m[0] > start + min(length, 3.8):
-            continue
-        half = asset.size_m[0] / 2
-        placed = room.against_wall(asset, walls=[wall_number], along_m=along + half, access_m=0.6, tries=1)
-        along += asset.size_m[0] + 0.017 if placed is not None else 0.1
-    upper = room.pick("upper")
-    above = start + 0.7
-    while upper is not None and above + upper.size_m[0] < along and room.rng.random() < 0.9:
-        half = upper.size_m[0] / 2
-        room.against_wall(upper, walls=[wall_number], along_m=above + half, low_m=1.42, tries=1)
-        above += upper.size_m[0] + 0.017
-
-
-def _longest_free(room: Arrangement, number: int) -> tuple[float, float]:
-    """Start and length of the longest stretch of a wall without doors and passages."""
-    wall = room.plan.walls[number]
-    best, start = (0.0, 0.0), 0.0
-    stops = sorted((h.from_m - 0.1, h.to_m + 0.1) for h in wall.holes if h.low_m < 0.85)
-    for stop, after in [*stops, (wall.length_m, wall.length_m)]:
-        if stop - start > best[1]:
-            best = (start, stop - start)
-        start = after
-    return best
-
-
-GROUPS: dict[str, Callable[[Arrangement], None]] = {
-    "sofa group": _sofa_group,
-    "dining group": _dining_group,
-    "desk group": _desk_group,
-    "bed group": _bed_group,
-    "counter run": _counter_run,
-}

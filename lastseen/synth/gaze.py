@@ -70,7 +70,7 @@ def gaze(
         changes = [t.start_s for t in before if t.start_s > now_s] + ([task.end_s] if task else [])
         target = looker.target(start, task, head[0])
         turn = target(slice(start, start + 1))[0] - head
-        turn[0] = (turn[0] + np.pi) % (2 * np.pi) - np.pi
+        turn[0] = _half_turn(turn[0])
         turn_s = _turn_duration_s(float(np.hypot(*turn)), rng)
         rest_s = float(np.clip(0.9 * np.exp(0.55 * rng.standard_normal()), 0.3, 2.2))
         stop = start + max(2, round(min([turn_s + rest_s, *(c - now_s for c in changes)]) / step_s))
@@ -120,8 +120,8 @@ class _Looker:
         self._half_second = round(0.5 / (body.times_s[1] - body.times_s[0]))
 
     def target(self, start: int, task: Task | None, head_yaw: float) -> Target:
-        spread = np.deg2rad([6.0, 5.0])
-        offset = (spread * self.rng.standard_normal(2)).clip(-2.2 * spread, 2.2 * spread)
+        spread = np.deg2rad([7.5, 5.5])
+        offset = (spread * self.rng.standard_normal(2)).clip(-2 * spread, 2 * spread)
         if task is not None and task.point_m is not None:
             return self._at(task.point_m, offset)
         if task is not None:
@@ -155,15 +155,16 @@ class _Looker:
         eye = body.eyes_m[start]
         for point in self._interesting(eye, heading, reach):
             candidates.append(self._at(point, offset_rad))
-        for _ in range(3):
-            yaw = heading + float(np.clip(rng.normal(0, reach / 2), -reach, reach))
+        # Most turns are small: the eyes do the rest.
+        around = np.concatenate([head_yaw + rng.normal(0, 0.2, 2), heading + rng.normal(0, reach / 2, 2)])
+        for yaw in heading + _half_turn(around - heading).clip(-reach, reach):
             pitch = np.deg2rad(np.clip(rng.normal(-16, 14), -55, 20))
             distance_m = rng.uniform(1, 4)
             candidates.append(self._at(eye + distance_m * direction(yaw, pitch), offset_rad))
         costs = []
         for candidate in candidates:
             turn = candidate(slice(start, start + 1))[0, 0] - head_yaw
-            costs.append(self._shown(start, candidate) + 0.2 * (1 - np.cos(turn)) + rng.uniform(0, 0.2))
+            costs.append(self._shown(start, candidate) + 0.3 * (1 - np.cos(turn)) + rng.uniform(0, 0.2))
         return candidates[int(np.argmin(costs))]
 
     def _interesting(self, eye_m: np.ndarray, heading: float, reach: float) -> np.ndarray:
@@ -172,7 +173,7 @@ class _Looker:
             return self.points_m
         away = self.points_m - eye_m
         distance = np.hypot(*away[:, :2].T)
-        turn = (_angles(away)[:, 0] - heading + np.pi) % (2 * np.pi) - np.pi
+        turn = _half_turn(_angles(away)[:, 0] - heading)
         good = np.nonzero((distance > 0.7) & (distance < 5) & (np.abs(turn) < reach))[0]
         return self.points_m[self.rng.permutation(good)[:2]]
 
@@ -194,6 +195,11 @@ def direction(yaw_rad: float, pitch_rad: float) -> np.ndarray:
     """Unit vector [3]."""
     flat = np.cos(pitch_rad)
     return np.array([flat * np.cos(yaw_rad), flat * np.sin(yaw_rad), np.sin(pitch_rad)])
+
+
+def _half_turn(angles_rad: np.ndarray) -> np.ndarray:
+    """The same directions, from -pi to pi."""
+    return (angles_rad + np.pi) % (2 * np.pi) - np.pi
 
 
 def _angles(away_m: np.ndarray) -> np.ndarray:

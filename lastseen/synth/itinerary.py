@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter1d
 from lastseen.synth.gaze import minimum_jerk
 from lastseen.synth.paths import Floor, Reach
 
-SPEEDS_M_S = (0.6, 1.4)
+SPEEDS_M_S = (0.7, 1.5)  # on free ground; the way past things counts as longer
 HURRY_M_S = 1.8
 SPEED_UP_S = 0.7  # from standing to walking
 Sees = Callable[[np.ndarray, np.ndarray], np.ndarray]  # eyes [N, 3], target [3] -> bool [N]
@@ -29,6 +29,10 @@ class Visit:
     target_m: tuple[float, float, float]
     distance_m: float = 1.0
     facing_rad: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.end_s > self.start_s:
+            raise ValueError(f"a visit must end after it starts, got {self.start_s} s to {self.end_s} s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,7 @@ def _eased(share: np.ndarray, ramp: float) -> np.ndarray:
 
 
 class Itinerary:
-    """Where the wearer is when: legs with stops between them, and how deep he stoops."""
+    """Where the wearer is when: legs with stops between them, and how deep they stoop."""
 
     def __init__(
         self,
@@ -94,17 +98,23 @@ class Itinerary:
     def _go(self, visits: Sequence[Visit], end_s: float) -> None:
         for visit in visits:
             stand, stoop_m = self._stand(visit)
-            if not self.arrivals_s and visit.start_s < 1:  # there was no time to get there from elsewhere
-                self.here = self.floor.reach(stand)
+            if not self.arrivals_s:
+                self._begin_near(stand, visit.start_s)
             # Some turn to a thing while still walking towards it, some stop first.
             self._wander(visit.start_s + self.rng.uniform(-0.4, 0.5), stand)
-            self.arrivals_s.append(max(self.now_s, 0.0))
+            self.arrivals_s.append(max(float(self.now_s), 0.0))
             if stoop_m > 0:
                 self.stoops.append((max(self.now_s, visit.start_s), visit.end_s, stoop_m))
             self._shift(visit)
             self.now_s = max(self.now_s, visit.end_s)
         while self.now_s < end_s:
             self._stroll(np.inf, None)
+
+    def _begin_near(self, stand: int, start_s: float) -> None:
+        """Anywhere from where the first visit can be reached in time."""
+        reach = self.floor.reach(stand)
+        near = np.nonzero(reach.costs_m <= (start_s - self.now_s - SPEED_UP_S) * self.pace_m_s)[0]
+        self.here = self.floor.reach(int(self.rng.choice(near))) if len(near) else reach
 
     def positions_m(self, times_s: np.ndarray) -> np.ndarray:
         places = np.empty((len(times_s), 2))
@@ -129,10 +139,9 @@ class Itinerary:
         steep = np.arctan2(-away[:, 2], flat_m) - np.deg2rad(50)
         cost = np.abs(distance_m - visit.distance_m) + 3 * steep.clip(0) + 0.5 * (flat_m < 0.3)
         cost += (0.15 - floor.clearance_m).clip(0)
-        if visit.facing_rad is not None:
-            cost += 1 - np.cos(np.arctan2(-away[:, 1], -away[:, 0]) - visit.facing_rad)
-        late_s = self.here.costs_m / HURRY_M_S - max(visit.start_s - self.now_s, 0)
-        if self.arrivals_s or visit.start_s >= 1:
+        cost += self._aside(visit)
+        if self.arrivals_s:  # before the first visit one may be anywhere
+            late_s = self.here.costs_m / HURRY_M_S - max(visit.start_s - self.now_s, 0)
             cost += 0.5 * late_s.clip(0)
         if self.sees is not None:
             near = np.argsort(cost)[:256]
@@ -148,6 +157,13 @@ class Itinerary:
             stoop_m = float(np.clip(wanted, 0, 0.25 * self.eye_height_m))
         return stand, stoop_m
 
+    def _aside(self, visit: Visit) -> np.ndarray:
+        """[cells]: 0 where a thing shows its front, 2 behind it."""
+        if visit.facing_rad is None:
+            return np.zeros(len(self.floor.centres_m))
+        x, y = (self.floor.centres_m - visit.target_m[:2]).T
+        return 1 - np.cos(np.arctan2(y, x) - visit.facing_rad)
+
     def _eyes_m(self, cells: np.ndarray) -> np.ndarray:
         return np.pad(self.floor.centres_m[cells], ((0, 0), (0, 1)), constant_values=self.eye_height_m)
 
@@ -160,15 +176,15 @@ class Itinerary:
 
     def _stroll(self, arrive_s: float, back: Reach | None) -> bool:
         """To some place from which there is still time to get `back`, and a stop there; False: no time."""
-        costs_m, total = self.here.costs_m, len(self.here.costs_m)
+        total = len(self.here.costs_m)
         for place in self.rng.integers(total, size=12):
-            return_s = 0.0 if back is None else self._lasts_s(back.costs_m[place])
-            if self.now_s + self._lasts_s(costs_m[place]) + 0.5 + return_s > arrive_s:
+            cost_m = float(self.here.costs_m[place])
+            return_s = 0.0 if back is None else self._lasts_s(float(back.costs_m[place]))
+            spare_s = arrive_s - self.now_s - self._lasts_s(cost_m) - return_s
+            if spare_s < 0.5 or (cost_m < 0.8 and total > 200):  # in a closet, any step is a stroll
                 continue
-            if costs_m[place] < 0.8 and total > 200:  # in a closet, any step is a stroll
-                continue
-            self._walk_to(int(place), self.now_s + self._lasts_s(costs_m[place]))
-            self.now_s += float(np.clip(self.rng.exponential(1.5), 0.3, 6))
+            self._walk_to(int(place), self.now_s + self._lasts_s(cost_m))
+            self.now_s += min(spare_s, float(np.clip(self.rng.exponential(1.5), 0.3, 6)))
             self.pace_m_s = self.rng.uniform(*SPEEDS_M_S)
             return True
         if back is None:  # nowhere to go: wait
@@ -180,7 +196,7 @@ class Itinerary:
 
     def _walk_to(self, goal: int, arrive_s: float) -> None:
         """At the usual pace, starting so as to be there at `arrive_s`; at once and faster if that is late."""
-        cost_m = self.here.costs_m[goal]
+        cost_m = float(self.here.costs_m[goal])
         start_s = max(self.now_s, arrive_s - self._lasts_s(cost_m))
         self._take_leg(goal, start_s, max(arrive_s, start_s + cost_m / HURRY_M_S + SPEED_UP_S))
 
@@ -198,7 +214,7 @@ class Itinerary:
         distances = np.hypot(*(self.floor.centres_m - target).T)
         near = self.here.costs_m < self.rng.uniform(0.2, 0.35) * min(room_s, 4)
         same = np.abs(distances - distances[self.here.start]) < 0.25
-        choices = np.nonzero(near & same & (distances > 0.3))[0]
+        choices = np.nonzero(near & same & (distances > 0.3) & (self._aside(visit) < 0.5))[0]
         if self.sees is not None:
             choices = self.rng.permutation(choices)[:64]
             choices = choices[self.sees(self._eyes_m(choices), np.asarray(visit.target_m))]

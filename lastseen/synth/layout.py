@@ -12,6 +12,8 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from lastseen.synth.assets import Asset
+
 WALL_THICKNESS_M = 0.14
 PERSON_RADIUS_M = 0.25
 
@@ -106,13 +108,14 @@ class Zone:
 
 @dataclass(frozen=True, kw_only=True)
 class Hole:
-    """A rectangle left out of a wall, in metres along it and above the floor."""
+    """A rectangle left out of a wall, in metres along it and above the floor; `filling` fits it exactly."""
 
     kind: Literal["door", "window", "passage"]
     from_m: float
     to_m: float
     low_m: float
     high_m: float
+    filling: Asset | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +179,13 @@ class Plan:
         return [w.patch(h.from_m, h.to_m, 0.0, reach_m) for w, h in self.holes("door", "passage")]
 
 
-def draw_plan(rng: np.random.Generator) -> Plan:
-    """One room, or two with a way between them (as wide as the room: an L)."""
-    width, depth, height = rng.uniform(3.0, 7.0), rng.uniform(3.0, 6.0), rng.uniform(2.4, 3.0)
+def draw_plan(
+    rng: np.random.Generator, openings: Sequence[Asset] = (), *, largest_m: tuple[float, float] = (7.0, 6.0)
+) -> Plan:
+    """One room, or two with a way between them (as wide as the room: an L). Some holes are made for one of
+    the `openings`, doors and windows of a library."""
+    width, depth = rng.uniform(3.0, largest_m[0]), rng.uniform(3.0, largest_m[1])
+    height = rng.uniform(2.4, 3.0)
     zones = [Zone(x0_m=0.0, y0_m=0.0, x1_m=width, y1_m=depth)]
     passage = None
     if rng.random() < 0.35:
@@ -199,9 +206,10 @@ def draw_plan(rng: np.random.Generator) -> Plan:
     for number, zone in enumerate(zones):
         doors = 1 if number == 0 else int(rng.random() < 0.4)
         windows = int(rng.choice([0, 1, 2, 3], p=[0.12, 0.43, 0.33, 0.12])) if zone.area_m2 > 9 else 1
-        for kind, count in (("door", doors), ("window", windows)):
-            for _ in range(count):
-                walls = _with_hole(walls, number, kind, height, rng)
+        for _ in range(doors):
+            walls = _with_hole(walls, number, "door", height, openings, rng)
+        for _ in range(windows):
+            walls = _with_hole(walls, number, "window", height, openings, rng)
     return Plan(zones=tuple(zones), walls=tuple(walls), height_m=height)
 
 
@@ -220,30 +228,55 @@ def _with_passage(wall: Wall, zones: Sequence[Zone], passage: tuple[float, float
 
 
 def _with_hole(
-    walls: list[Wall], zone: int, kind: str, height_m: float, rng: np.random.Generator
+    walls: list[Wall],
+    zone: int,
+    kind: Literal["door", "window"],
+    height_m: float,
+    openings: Sequence[Asset],
+    rng: np.random.Generator,
 ) -> list[Wall]:
     """A door or a window in some wall of the zone where there is space; none if there is not."""
     for _ in range(12):
         number = int(rng.choice([i for i, wall in enumerate(walls) if wall.zone == zone]))
         wall = walls[number]
         faces_the_other_room = any(hole.kind == "passage" for hole in wall.holes)
-        if kind == "door":
-            size, low, high = rng.uniform(0.8, 1.0), 0.0, rng.uniform(2.0, 2.1)
-        else:
-            size = min(rng.uniform(0.7, 2.0), wall.length_m - 0.6)
-            low = 0.05 if rng.random() < 0.12 else rng.uniform(0.75, 1.1)
-            high = min(rng.uniform(1.95, 2.3), height_m - 0.2)
-        if wall.length_m < size + 0.5 or (kind == "window" and faces_the_other_room):
+        size, low, high, filling = _hole_size(kind, height_m, openings, rng)
+        if filling is None and kind == "window":
+            size = min(size, wall.length_m - 0.6)
+        if wall.length_m < size + 0.5 or high > height_m - 0.1 or (kind == "window" and faces_the_other_room):
             continue
         start = rng.uniform(0.2, wall.length_m - size - 0.2)
         if kind == "door" and rng.random() < 0.7:  # doors are mostly near a corner
             start = 0.2 if rng.random() < 0.5 else wall.length_m - size - 0.2
         if all(start > hole.to_m + 0.3 or start + size < hole.from_m - 0.3 for hole in wall.holes):
-            hole = Hole(kind=kind, from_m=start, to_m=start + size, low_m=low, high_m=high)  # type: ignore[arg-type]
+            hole = Hole(kind=kind, from_m=start, to_m=start + size, low_m=low, high_m=high, filling=filling)
             walls = walls.copy()
             walls[number] = replace(wall, holes=(*wall.holes, hole))
             return walls
     return walls
+
+
+def _hole_size(
+    kind: Literal["door", "window"], height_m: float, openings: Sequence[Asset], rng: np.random.Generator
+) -> tuple[float, float, float, Asset | None]:
+    """Width, lower and upper edge, and what was made for it."""
+    fillings = [
+        a
+        for a in openings
+        if kind in f"{a.type} {a.name}" and "exterior" not in a.name and a.size_m[2] < height_m - 0.1
+    ]
+    if fillings and rng.random() < 0.5:
+        filling = fillings[int(rng.integers(len(fillings)))]
+        wide, high = filling.size_m[0] - 0.02, filling.size_m[2] - 0.01
+        low = 0.0
+        if kind == "window":
+            low = rng.uniform(0.75, 1.05) if high < 1.6 else 0.05
+            low = min(low, height_m - 0.15 - high)
+        return wide, low, low + high, filling
+    if kind == "door":
+        return rng.uniform(0.8, 1.0), 0.0, rng.uniform(2.0, 2.1), None
+    low = 0.05 if rng.random() < 0.12 else rng.uniform(0.75, 1.1)
+    return rng.uniform(0.7, 2.0), low, min(rng.uniform(1.95, 2.3), height_m - 0.2), None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

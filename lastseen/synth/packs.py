@@ -21,7 +21,7 @@ from PIL import Image, UnidentifiedImageError
 
 from lastseen.errors import SynthError
 from lastseen.synth.assets import Asset, Credit, Library, Loaded, Picture, Point, Split, Support, Surface
-from lastseen.synth.boards import inner_boards
+from lastseen.synth.boards import covered_share, inner_boards
 from lastseen.synth.meshes import Material, Mesh
 from lastseen.synth.texture import Texture, colour_texture, picture_texture
 
@@ -35,6 +35,7 @@ GSO_SOURCE = (
 GSO_AUTHOR = "Google LLC (L. Downs et al., ICRA 2022)"
 # Drawing is opaque: what is clearer than this is left out. Panes of windows always are.
 CLEAR, CLEAR_PANE = 0.15, 0.6
+MAX_COVERED = 0.4  # of a flat top, by something close above it
 # The catalogue's types are rough; these words in a title tell where a piece belongs.
 TYPES_BY_TITLE = {
     "rug": ("carpet", "doormat", "bathmat", "tatami"),
@@ -55,7 +56,8 @@ class Pack:
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._arrays:
             try:
-                with np.load(self.path, allow_pickle=False) as archive:
+                # Opened here: np.load leaves a damaged file open.
+                with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                     self._arrays[name] = archive[name]
             except KeyError:
                 raise SynthError(f"{self.path} has no array {name!r}; get a fresh copy of the pack") from None
@@ -163,12 +165,16 @@ def _type(title: str, catalogue_type: str) -> str:
 
 
 def _supports(pack: Pack, i: int) -> tuple[Support, ...]:
-    """The flat top that the pack names and, in shelves, the boards below it."""
+    """The flat top that the pack names, unless it is under a cushion; in shelves, also the boards below."""
     z, x0, y0, x1, y1, _ = pack["mesh_surface"][i].tolist()
+    is_shelf = pack["mesh_type"][i] == "shelf"
+    if np.isnan(z) and not is_shelf:
+        return ()
+    positions, _, _, triangles, _ = _room_arrays(pack, i)
     supports = [] if np.isnan(z) else [Support(z_m=z, x0_m=x0, y0_m=y0, x1_m=x1, y1_m=y1)]
-    if pack["mesh_type"][i] == "shelf":
-        positions, _, _, triangles, _ = _room_arrays(pack, i)
-        top = z if supports else np.inf
+    supports = [s for s in supports if covered_share(s, positions, triangles, within_m=0.25) < MAX_COVERED]
+    if is_shelf:
+        top = supports[0].z_m if supports else np.inf
         supports += [board for board in inner_boards(positions, triangles) if board.z_m < top - 0.05]
     return tuple(supports)
 

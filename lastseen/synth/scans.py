@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ MAX_TRIANGLES = 50_000
 SMALLEST_M, LARGEST_M = 0.005, 3.0
 PICTURES = (".png", ".jpg", ".jpeg")
 COLOURS = "black white red green blue yellow orange purple pink grey gray brown silver gold navy teal"
-TRAILING = re.compile(rf"(?:[_\s-]*(?:\d+|{'|'.join(COLOURS.split())}))+$", re.IGNORECASE)
+TRAILING = re.compile(rf"(?:[_\s-]+(?:{'|'.join(COLOURS.split())})+|[_\s-]*\d+)+$", re.IGNORECASE)
 
 
 def read_scans(folder: str | os.PathLike[str]) -> Library:
@@ -107,14 +108,21 @@ def _load(obj: Path, scan: Path) -> Loaded:
     mesh = read_obj(obj)
     if len(mesh.triangles) > MAX_TRIANGLES:
         warnings.warn(
-            f"{obj} has {len(mesh.triangles)} triangles; decimate it, scenes with it will be slow", stacklevel=2
+            f"{obj} has {len(mesh.triangles)} triangles; decimate it, scenes with it will be slow",
+            stacklevel=2,
         )
     return mesh, (Material(texture=picture_texture(_picture(obj, scan), wrap=False), specular=0.04),)
 
 
 def _picture(obj: Path, scan: Path) -> np.ndarray:
     places = (scan, scan / "materials" / "textures", scan / "meshes")
-    found = [p for place in places if place.is_dir() for p in sorted(place.iterdir()) if p.suffix.lower() in PICTURES]
+    found = [
+        p
+        for place in places
+        if place.is_dir()
+        for p in sorted(place.iterdir())
+        if p.suffix.lower() in PICTURES
+    ]
     if not found:
         raise SynthError(f"{scan} has no picture; put the texture of {obj.name} there as texture.png")
     path = min(found, key=lambda p: p.stem != "texture")  # archives also hold thumbnails
@@ -145,10 +153,12 @@ def read_obj(obj: Path) -> Mesh:
                 polygon = [_corner(token, rows) for token in rest]
                 if len(polygon) < 3:
                     raise ValueError
-                for second, third in zip(polygon[1:], polygon[2:]):
+                for second, third in pairwise(polygon[1:]):
                     corners += [polygon[0], second, third]
         except ValueError:
-            raise SynthError(f"{obj}, line {number}: cannot read {line.strip()[:60]!r}; export it again") from None
+            raise SynthError(
+                f"{obj}, line {number}: cannot read {line.strip()[:60]!r}; export it again"
+            ) from None
     if not corners:
         raise SynthError(f"{obj} has no faces; export it as a triangle mesh")
     # Only now: a face may come before its vertices.
@@ -175,7 +185,7 @@ def read_obj(obj: Path) -> Mesh:
 def _corner(token: str, rows: dict[str, list[list[float]]]) -> tuple[int, int, int]:
     """v, v/vt, v//vn or v/vt/vn -> indices from 0; -1 where there is none."""
     found = []
-    for part, known in zip((token.split("/") + ["", ""])[:3], (rows["v"], rows["vt"], rows["vn"])):
+    for part, known in zip([*token.split("/"), "", ""][:3], (rows["v"], rows["vt"], rows["vn"])):
         number = int(part) if part else 0
         index = number - 1 if number >= 0 else len(known) + number
         if part and (number == 0 or index < 0):

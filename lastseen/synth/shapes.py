@@ -127,9 +127,7 @@ def _grid(columns: int, rows: int) -> np.ndarray:
     """Triangles of a grid of vertices numbered row after row; counter-clockwise if rows go up."""
     corner = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).ravel()
     right, above = corner + 1, corner + columns
-    return np.concatenate(
-        [np.stack([corner, right, above + 1], 1), np.stack([corner, above + 1, above], 1)]
-    )
+    return np.concatenate([np.stack([corner, right, above + 1], 1), np.stack([corner, above + 1, above], 1)])
 
 
 def box(
@@ -156,7 +154,8 @@ def box(
         corner = np.where(side > 0, high - edge, low + edge)
         positions = corner + edge * normals
         uv = [
-            (positions @ way - min(low @ way, high @ way)) / np.abs((high - low) @ way) for way in (u_way, v_way)
+            (positions @ way - min(low @ way, high @ way)) / np.abs((high - low) @ way)
+            for way in (u_way, v_way)
         ]
         triangles = _grid(len(slopes), len(slopes))
         parts.append(
@@ -176,7 +175,7 @@ def turned(
 ) -> Part:
     """A body of revolution about z from (radius, z) points, bottom to top along the outside.
 
-    u = 0.5 is the front (-y); v runs from 0 to 1 along the profile. Corners sharper than `crease_deg` stay sharp.
+    u = 0.5 is the front (-y); v runs from 0 to 1 along the profile. Corners above `crease_deg` stay sharp.
     """
     points = np.array(profile, float)
     along = np.diff(points, axis=0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.interpolate import CubicSpline
 from scipy.ndimage import gaussian_filter1d
@@ -25,6 +26,7 @@ from lastseen.synth.paths import Floor, Free
 __all__ = ["Visit", "Walk", "walk"]
 
 PLAN_HZ = 120.0
+TURN_S = 0.3  # before a visit starts, the head starts to turn
 PAD_S = 0.25  # the curves go on this much before the first moment and after the last
 
 
@@ -88,17 +90,18 @@ def walk(
     rate_hz: float = 30.0,
     eye_height_m: float = 1.6,
     hands: Sequence[tuple[float, float]] = (),
-    points_of_interest_m: np.ndarray | Sequence[Sequence[float]] = (),
+    points_of_interest_m: npt.ArrayLike = (),
     sees: Sees | None = None,
 ) -> Walk:
-    """Wanders through the free cells and is at the visits on time.
+    """A wander through the free cells that is at the visits on time.
 
-    Who is late first walks faster, up to HURRY_M_S. Then he arrives late (`Walk.arrivals_s`), but his head
-    turns to the target when the visit starts and away when it ends, wherever he is. Overlapping visits are
-    looked at one after the other. Between visits the head rather shows what is not a target of any.
+    A wearer who would be late walks faster, up to HURRY_M_S, and else arrives late (`Walk.arrivals_s`); the
+    head turns to the target when the visit starts and away when it ends all the same. Overlapping visits are
+    looked at one after the other. Between visits the head rather shows what is no target of any.
 
-    `hands`: intervals in which he looks down at what he carries. `points_of_interest_m` [N, 3]: what he
-    glances at. `sees(eyes_m, target_m)`: from which places a target is in sight; without it, from all.
+    | hands                | intervals in which the wearer looks down at what they carry              |
+    | points_of_interest_m | [N, 3] what they glance at                                               |
+    | sees                 | (eyes [N, 3], target [3]) -> bool [N]: which eyes see the target; None: all |
     """
     visits = sorted(visits, key=lambda visit: visit.start_s)
     floor = Floor(free)
@@ -115,7 +118,9 @@ def walk(
         speed_m_s=np.hypot(*np.gradient(ground, axis=0).T) * PLAN_HZ,
     )
     targets = np.array([visit.target_m for visit in visits], np.float64).reshape(-1, 3)
-    tasks = [Task(start_s=v.start_s, end_s=v.end_s, point_m=point) for v, point in zip(visits, targets)]
+    tasks = [
+        Task(start_s=v.start_s - TURN_S, end_s=v.end_s, point_m=point) for v, point in zip(visits, targets)
+    ]
     tasks += [Task(start_s=start, end_s=end, point_m=None) for start, end in hands]
     interesting = np.asarray(points_of_interest_m, np.float64).reshape(-1, 3)
     head = _smooth(gaze(body, tasks, rng, points_of_interest_m=interesting, shunned_m=targets), 0.02)
@@ -140,7 +145,7 @@ def _headings(
         there = (visit.start_s <= times) & (times < visit.end_s) & (far < 0.45)
         away = np.asarray(visit.target_m)[:2] - ground_m[there]
         yaw[there] = np.arctan2(away[:, 1], away[:, 0])
-    # Who stands goes on facing the way he came.
+    # Who stands goes on facing the way they came.
     if np.isnan(yaw).all():
         yaw[0] = rng.uniform(-np.pi, np.pi)
     known = np.nonzero(~np.isnan(yaw))[0]
@@ -157,7 +162,7 @@ def _shaken(
     yaw, pitch = head_rad.T.copy()
     stride = _smooth((body.speed_m_s / 1.2).clip(0, 1.4), 0.08)
     step = np.cumsum(2 * np.pi * (1.35 + 0.4 * body.speed_m_s) * np.minimum(1, stride / 0.2)) / PLAN_HZ
-    late = rng.uniform(-0.6, 0.6, size=6)  # nobody's head keeps time exactly with his feet
+    late = rng.uniform(-0.6, 0.6, size=6)  # nobody's head keeps time exactly with their feet
     size = rng.uniform(0.5, 1.2, size=6) * stride[:, None]
     sway = 0.018 * size[:, 0] * np.sin(step / 2)
     sway *= (floor.clearance_at_m(eyes[:, :2]) / 0.1).clip(0, 1)

@@ -1,0 +1,272 @@
+"""Episodes as files: ordinary mp4 and annotations in the VQ2D schema: every loader reads them like Ego4D.
+
+    OUT/videos/UID.mp4   OUT/queries/*.png   OUT/episodes/UID.json   OUT/annotations.json   OUT/absent.json
+
+An episode's JSON is written when its video is complete, so a stopped run goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from lastseen.box import Box
+from lastseen.errors import OutputError, SynthError
+from lastseen.files import whole_file
+from lastseen.synth.assets import Asset, Library, attribution
+from lastseen.synth.episode import (
+    TRUTH_FPS,
+    EpisodePlan,
+    EpisodeSettings,
+    plan_episode,
+    render_episode,
+    seen_from_rad,
+)
+from lastseen.synth.portrait import portraits
+from lastseen.video import VideoWriter
+
+VERSION = "lastseen-synth-1"
+SHORTEST_ANSWER = 3  # frames: a glimpse is no answer
+FROM_VIDEO_SHARE = 0.3  # of the questions whose thing is also seen at another time: the picture is from there
+TRIES = 4
+Progress = Callable[[int, int], None]
+Run = tuple[int, int]  # first and one past the last truth frame
+
+
+def write_dataset(
+    out: str | Path,
+    library: Library,
+    *,
+    split: str,
+    episodes: int,
+    seed: int = 0,
+    settings: EpisodeSettings = EpisodeSettings(),
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Writes (or goes on writing) `episodes` episodes of a library that is one split's part already."""
+    root = Path(out)
+    _claim(root, {"version": VERSION, "split": split, "seed": seed, "settings": asdict(settings)})
+    for number in range(episodes):
+        uid = f"{split}-{seed}-{number:04d}"
+        if not (root / "episodes" / f"{uid}.json").exists():
+            _write_episode(root, uid, library, (seed, number), settings, device)
+        if progress:
+            progress(number + 1, episodes)
+    entries = [
+        json.loads((root / "episodes" / f"{split}-{seed}-{n:04d}.json").read_text()) for n in range(episodes)
+    ]
+    videos = [{"video_uid": e["uid"], "split": split, "clips": [e["clip"]]} for e in entries]
+    _write_json(root / "annotations.json", {"version": VERSION, "videos": videos})
+    _write_json(
+        root / "absent.json", {"version": VERSION, "queries": [q for e in entries for q in e["absent"]]}
+    )
+    used = {name for entry in entries for name in entry["items"]}
+    with whole_file(root / "ATTRIBUTION.md") as building:
+        building.write_text(
+            attribution([a for a in library.assets if a.name in used] + list(library.surfaces))
+        )
+    return root / "annotations.json"
+
+
+def settings_from(size: str, fps: float, seconds: str) -> EpisodeSettings:
+    """As given on the command line: 640x480, 10, 30-300."""
+    try:
+        width, height = (int(side) for side in size.split("x"))
+        shortest, longest = (float(part) for part in seconds.split("-"))
+    except ValueError:
+        raise SynthError(
+            f"expected a size like 640x480 and seconds like 30-300, got {size} and {seconds}"
+        ) from None
+    if min(width, height) < 64 or width % 2 or height % 2:
+        raise SynthError(f"a size has even sides of 64 pixels or more, got {size}")
+    return EpisodeSettings(width_px=width, height_px=height, fps=fps, duration_s=(shortest, longest))
+
+
+def _claim(root: Path, what: dict[str, Any]) -> None:
+    """A folder holds one dataset: another seed or size must not be mixed into it."""
+    try:
+        for folder in ("videos", "queries", "episodes"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{root} cannot be written: {error.strerror}") from None
+    marker, text = root / "settings.json", json.dumps(what, indent=1) + "\n"
+    if marker.exists() and marker.read_text() != text:
+        raise OutputError(f"{root} holds another dataset (see {marker}); choose another folder, or remove it")
+    if not marker.exists():
+        with whole_file(marker) as building:
+            building.write_text(text)
+
+
+def _write_episode(
+    root: Path,
+    uid: str,
+    library: Library,
+    seed: tuple[int, int],
+    settings: EpisodeSettings,
+    device: torch.device | str,
+) -> None:
+    # An episode depends on its own number alone, however many were made before it.
+    rng = np.random.default_rng([*seed, 0])
+    plan = plan_episode(library, rng, settings, device=device)
+    runs, boxes = _film(plan, root / "videos" / f"{uid}.mp4")
+    asked = [(number, *_question(runs[number], round(plan.duration_s * TRUTH_FPS), rng)) for number in runs]
+    answered = [(number, answer) for number, _, answer in asked if answer]
+    sides = [seen_from_rad(plan, n, (first + last) / 2 / TRUTH_FPS) for n, (first, last) in answered]
+    shown = [*(plan.things[number] for number, _ in answered), *plan.absent]
+    pictures = _pictures(library, shown, [*sides, *(None for _ in plan.absent)], seed, device)
+    questions, absent = [], []
+    images = iter(pictures)
+    for number, query_frame, answer in asked:
+        if answer is None:
+            continue
+        thing = plan.things[number]
+        crop = _save_picture(root, f"{uid}-{number}", *next(images))
+        others = [run for run in runs[number] if run != answer]
+        if others and rng.random() < FROM_VIDEO_SHARE:
+            crop = _frame_crop(others[rng.integers(len(others))], boxes[:, number], settings)
+        questions.append(
+            {
+                "annotation_uid": f"{uid}-{number}",
+                "query_sets": {
+                    "1": {
+                        "is_valid": True,
+                        "query_frame": query_frame,
+                        "object_title": thing.type,
+                        "object_uid": thing.name,
+                        "visual_crop": crop,
+                        "response_track": _boxes(answer, boxes[:, number], settings),
+                        "lt_track": [
+                            b for run in runs[number] for b in _boxes(run, boxes[:, number], settings)
+                        ],
+                    }
+                },
+            }
+        )
+    for number, thing in enumerate(plan.absent):
+        absent.append(
+            {
+                "query_uid": f"{uid}-absent-{number}",
+                "clip_uid": uid,
+                "query_frame": round(plan.duration_s * TRUTH_FPS),
+                "object_title": thing.type,
+                "object_uid": thing.name,
+                "visual_crop": _save_picture(root, f"{uid}-absent-{number}", *next(images)),
+            }
+        )
+    clip = {
+        "clip_uid": uid,
+        "video_start_sec": 0.0,
+        "video_end_sec": plan.duration_s,
+        "video_start_frame": 0,
+        "video_end_frame": round(plan.duration_s * settings.fps),
+        "video_fps": settings.fps,
+        "clip_fps": TRUTH_FPS,
+        "annotations": questions,
+    }
+    items = sorted({asset.name for asset in plan.items()})
+    entry = {"uid": uid, "clip": clip, "absent": absent, "room": plan.room.kind, "items": items}
+    _write_json(root / "episodes" / f"{uid}.json", entry)
+
+
+def _film(plan: EpisodePlan, path: Path) -> tuple[dict[int, list[Run]], np.ndarray]:
+    """Writes the video; what is visible when, as runs of truth frames, and all boxes [N, things, 4]."""
+    settings = plan.settings
+    boxes, visible = [], []
+    with VideoWriter(path, settings.width_px, settings.height_px, settings.fps) as writer:
+        for footage in render_episode(plan):
+            for image in footage.images.cpu().numpy():
+                writer.write(image)
+            boxes.append(footage.boxes_px)
+            visible.append(footage.visible)
+    seen = np.concatenate(visible)
+    return {n: runs_of(seen[:, n]) for n in range(len(plan.things))}, np.concatenate(boxes)
+
+
+def runs_of(visible: np.ndarray) -> list[Run]:
+    """[N] bool -> unbroken stretches of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], visible, [False]]).astype(int)))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2])]
+
+
+def _question(runs: Iterable[Run], frames: int, rng: np.random.Generator) -> tuple[int, Run | None]:
+    """When it is asked, and the last time before that the thing was seen for long enough."""
+    runs = list(runs)
+    answers = [
+        n for n, (first, last) in enumerate(runs) if last - first >= SHORTEST_ANSWER and last + 3 <= frames
+    ]
+    if not answers:
+        return frames, None
+    number = int(answers[rng.integers(len(answers))])
+    latest = runs[number + 1][0] if number + 1 < len(runs) else frames
+    earliest = min(runs[number][1] + 3, latest)
+    return int(rng.integers(earliest, latest + 1)), runs[number]
+
+
+def _pictures(
+    library: Library,
+    things: list[Asset],
+    sides: list[float | None],
+    seed: tuple[int, int],
+    device: torch.device | str,
+) -> list[tuple[np.ndarray, Box]]:
+    for attempt in range(TRIES):
+        rng = np.random.default_rng([*seed, 1, attempt])
+        try:
+            return portraits(library, things, rng, seen_from_rad=sides, device=device)
+        except SynthError:
+            if attempt == TRIES - 1:
+                raise
+    raise AssertionError
+
+
+def _save_picture(root: Path, name: str, image: np.ndarray, box: Box) -> dict[str, Any]:
+    path = root / "queries" / f"{name}.png"
+    with whole_file(path) as building:
+        Image.fromarray(image).save(building)
+    height, width = image.shape[:2]
+    place = {"x": box.x1, "y": box.y1, "width": box.width, "height": box.height}
+    return {
+        "frame_number": None,
+        **place,
+        "original_width": width,
+        "original_height": height,
+        "image": f"queries/{name}.png",
+        "image_width": width,
+        "image_height": height,
+        "image_box": list(place.values()),
+    }
+
+
+def _frame_crop(run: Run, boxes_px: np.ndarray, settings: EpisodeSettings) -> dict[str, Any]:
+    """The frame of another occurrence on which the thing is largest."""
+    area = [(b[2] - b[0]) * (b[3] - b[1]) for b in boxes_px[run[0] : run[1]]]
+    best = run[0] + int(np.argmax(area))
+    return _boxes((best, best + 1), boxes_px, settings)[0]
+
+
+def _boxes(run: Run, boxes_px: np.ndarray, settings: EpisodeSettings) -> list[dict[str, Any]]:
+    return [
+        {
+            "frame_number": number,
+            "x": float(x1),
+            "y": float(y1),
+            "width": float(x2 - x1),
+            "height": float(y2 - y1),
+            "original_width": settings.width_px,
+            "original_height": settings.height_px,
+        }
+        for number, (x1, y1, x2, y2) in enumerate(boxes_px[run[0] : run[1]], run[0])
+    ]
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with whole_file(path) as building:
+        building.write_text(json.dumps(content))

@@ -1,0 +1,226 @@
+"""Episodes, datasets and streams, made of what is drawn at run time."""
+
+import json
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
+from lastseen.errors import OutputError, SynthError
+from lastseen.synth import episode as episode_module
+from lastseen.synth.episode import EpisodePlan, EpisodeSettings, plan_episode, render_episode
+from lastseen.synth.library import open_library
+from lastseen.synth.preview import contact_sheet
+from lastseen.synth.stream import RoomWalks, training_stream, windows
+from lastseen.synth.timeline import Look, draw_looks, unseen_moment
+from lastseen.synth.write import runs_of, settings_from, write_dataset
+from lastseen.video import Video
+
+SMALL = EpisodeSettings(
+    width_px=160,
+    height_px=120,
+    fps=10.0,
+    duration_s=(10.0, 10.0),
+    things=(2, 3),
+    antialias=False,
+    max_triangles=15_000,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def library():
+    return open_library("val")
+
+
+@pytest.fixture(scope="module")
+def dataset(library, tmp_path_factory):
+    root = tmp_path_factory.mktemp("synth")
+    write_dataset(root, library, split="val", episodes=2, seed=3, settings=SMALL)
+    return root
+
+
+def plan_of(library, seed: int, settings: EpisodeSettings = SMALL) -> EpisodePlan:
+    return plan_episode(library, np.random.default_rng([seed, 0, 0]), settings)
+
+
+def test_a_written_dataset_is_read_like_ego4d(dataset):
+    annotations = load_vq2d(dataset / "annotations.json")
+    sections = find_videos(annotations, dataset / "videos")
+    assert len(annotations.clips) == 2
+    assert annotations.questions
+    for clip, section in sections:
+        video = Video(section.path)
+        assert (video.width, video.height, video.fps) == (160, 120, 10.0)
+        assert video.duration_s == pytest.approx(10.0)
+        for question in clip.questions:
+            assert question.truth is not None
+            assert question.truth.last_frame < question.query_frame <= 50
+            assert len(question.truth.boxes) >= 3
+            later = [
+                t
+                for t in question.occurrences
+                if question.truth.last_frame < t.first_frame < question.query_frame
+            ]
+            assert later == []  # the answer is the last time before the question
+            if question.crop.image:
+                assert question.crop.image.is_file()
+    assert len(load_absent(dataset / "absent.json")) == 4
+
+
+def test_an_annotated_frame_number_is_that_frame_of_the_mp4(dataset, library):
+    """The frames are rendered again and compared with what a decoder gives at frame_number / 5 seconds."""
+    plan = plan_episode(library, np.random.default_rng([3, 0, 0]), SMALL)
+    pictures = torch.cat([part.images for part in render_episode(plan)]).numpy().astype(int)
+    video = Video(dataset / "videos" / "val-3-0000.mp4")
+    moving = 0
+    for number in range(0, 50, 3):
+        decoded = video.frame_at(number / 5).image.astype(int)
+        errors = [
+            np.abs(decoded - pictures[n]).mean()
+            for n in (2 * number - 1, 2 * number, 2 * number + 1)
+            if 0 <= n < 100
+        ]
+        own = np.abs(decoded - pictures[2 * number]).mean()
+        if max(errors) > 2 * own:  # something moved
+            moving += 1
+            assert own == min(errors)
+    assert moving >= 3
+
+
+def test_a_stopped_dataset_goes_on_and_is_the_same(dataset, library, tmp_path):
+    write_dataset(tmp_path, library, split="val", episodes=1, seed=3, settings=SMALL)
+    first = (tmp_path / "videos" / "val-3-0000.mp4").stat().st_mtime_ns
+    write_dataset(tmp_path, library, split="val", episodes=2, seed=3, settings=SMALL)
+    assert (tmp_path / "videos" / "val-3-0000.mp4").stat().st_mtime_ns == first
+    assert (tmp_path / "annotations.json").read_text() == (dataset / "annotations.json").read_text()
+    with pytest.raises(OutputError, match="holds another dataset"):
+        write_dataset(tmp_path, library, split="val", episodes=1, seed=4, settings=SMALL)
+
+
+def test_absent_things_and_their_twins_are_not_in_the_room(library):
+    plan = plan_of(library, 3)
+    names = {placed.asset.name for placed in plan.room.placed}
+    assert not names & {thing.name for thing in plan.absent}
+    assert names >= {thing.name for thing in plan.things}
+
+
+def test_a_carried_thing_is_in_the_hand_and_then_at_its_goal(library, monkeypatch):
+    looks = [
+        Look(thing=0, start_s=1.0, end_s=2.0, free_s=0.0, moved=False, carried=False),
+        Look(thing=0, start_s=6.0, end_s=7.5, free_s=3.0, moved=True, carried=True),
+    ]
+    monkeypatch.setattr(episode_module, "draw_looks", lambda *_, **__: looks)
+    plan = plan_of(library, 5)
+    (move,) = plan.moves
+    assert move.carried
+    share = np.concatenate([part.share for part in render_episode(plan)])[:, 0]
+    in_hand = share[round(3.4 * 5) : round(5.6 * 5)]
+    assert (in_hand > 0.2).mean() > 0.6  # looked down at, in front of the wearer
+    after = list(render_episode(replace(plan, moves=(replace(move, start_s=0.0, end_s=0.0, carried=False),))))
+    rest = np.concatenate([part.boxes_px for part in after])[:, 0]
+    carried = np.concatenate([part.boxes_px for part in render_episode(plan)])[:, 0]
+    late = slice(round(6.2 * 5), 50)
+    np.testing.assert_array_equal(rest[late], carried[late])  # however it came there
+
+
+def test_what_is_not_carried_changes_place_unseen(library):
+    plan = plan_of(library, 3, replace(SMALL, duration_s=(40.0, 40.0)))
+    places = torch.stack([placed.transform[:3, 3] for placed in plan.room.placed[:2]])
+    moment = unseen_moment(plan.walk, places, 5.0, 35.0)
+    camera = plan.walk.at([moment])[0]
+    seen = places @ camera[:3, :3].T + camera[:3, 3]
+    angles = torch.atan2(seen[:, :2].norm(dim=1), seen[:, 2])
+    assert angles.min() > 0.6
+
+
+def test_looks_fit_into_the_episode_one_after_the_other():
+    for seed in range(20):
+        looks = draw_looks(5, 60.0, np.random.default_rng(seed), can_carry=True)
+        assert looks[0].start_s >= 1.5
+        assert looks[-1].end_s <= 60.0
+        for earlier, later in pairwise(looks):
+            assert earlier.end_s <= later.start_s
+
+
+def test_runs_are_unbroken_stretches():
+    assert runs_of(np.array([0, 1, 1, 0, 1], bool)) == [(1, 3), (4, 5)]
+    assert runs_of(np.zeros(4, bool)) == []
+
+
+def test_windows_show_the_thing_and_miss_it():
+    seen = np.zeros(60, bool)
+    seen[20:26] = True
+    for seed in range(10):
+        first, second = windows(seen, 15, np.random.default_rng(seed))
+        assert seen[first : first + 15].sum() >= 3
+        assert not seen[second : second + 15].any()
+
+
+def test_training_clips_carry_frames_query_and_truth(library):
+    rooms = RoomWalks(library, frames=10, settings=SMALL)
+    clips = rooms.clips(np.random.default_rng(1))
+    assert clips
+    for clip in clips:
+        assert clip.frames.shape == (10, 120, 160, 3)
+        assert clip.boxes_px.shape == (10, 4)
+        assert torch.equal(clip.boxes_px.isfinite().all(1), clip.visible)
+        height, width = clip.query.shape[:2]
+        assert 0 <= clip.query_box.x1 < clip.query_box.x2 <= width
+        assert 0 <= clip.query_box.y1 < clip.query_box.y2 <= height
+    assert any(clip.visible.any() for clip in clips)
+
+
+def test_the_training_stream_depends_on_its_seed_alone(library):
+    def first(seed: int) -> list[torch.Tensor]:
+        stream = training_stream(library, seed=seed, photo_share=1.0, frames=4, size=(96, 96))
+        return [clip.frames for clip in islice(stream, 2)]
+
+    one, again, other = first(0), first(0), first(1)
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not torch.equal(one[0], other[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "fps", "seconds", "message"),
+    [
+        ("640", 10, "30-60", "like 640x480"),
+        ("641x480", 10, "30-60", "even sides"),
+        ("640x480", 7, "30-60", "multiple of 5"),
+        ("640x480", 10, "60-30", "5 seconds or more"),
+        ("640x480", 10, "soon", "seconds like 30-300"),
+    ],
+)
+def test_bad_settings_are_one_clear_line(size, fps, seconds, message):
+    with pytest.raises(SynthError, match=message):
+        settings_from(size, fps, seconds)
+
+
+def test_an_unknown_split_or_an_empty_folder_is_one_clear_line(tmp_path):
+    with pytest.raises(SynthError, match="choose train or val"):
+        open_library("test")
+    with pytest.raises(SynthError):
+        open_library("val", tmp_path)
+
+
+def test_a_contact_sheet_shows_the_boxes():
+    images = np.zeros((30, 40, 60, 3), np.uint8)
+    boxes = np.tile(np.array([10, 10, 30, 30], np.float32), (30, 1, 1))
+    sheet = contact_sheet(images, boxes, np.ones((30, 1), bool))
+    assert sheet.shape == (4 * 40, 6 * 60, 3)
+    assert sheet.max() == 255
+
+
+def test_attribution_is_written_with_the_dataset(dataset):
+    assert (dataset / "ATTRIBUTION.md").read_text().strip()
+    assert json.loads((dataset / "settings.json").read_text())["seed"] == 3
