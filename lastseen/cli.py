@@ -17,7 +17,6 @@ from lastseen.errors import LastSeenError, QueryError
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
     from lastseen.query import Query
-    from lastseen.track import ResponseTrack
     from lastseen.video import Video
 
 FOUND, NOT_FOUND, ERROR = 0, 1, 2
@@ -115,6 +114,7 @@ def find(
     Exit status: 0 found, 1 not found, 2 error.
     """
     from lastseen.files import check_writable
+    from lastseen.render import answer_dict, answer_text, write_picture, write_video
     from lastseen.video import Video
 
     for path, suffixes in ((picture, (".jpg", ".jpeg", ".png", ".webp")), (video_out, (".mp4",))):
@@ -129,19 +129,15 @@ def find(
     if tracks:
         thing = query.views[0].crop
         if picture is not None:
-            from lastseen.render import write_picture
-
             write_picture(picture, video, tracks[-1], thing)
         if video_out is not None:
-            from lastseen.render import write_video
-
             write_video(video_out, video, tracks[-1], thing)
     shown = tracks if all_ else tracks[-1:]
     guess = None if tracks else localizer.best_guess(predictions)
     if as_json:
-        print(json.dumps(_answer(video, localizer, shown, guess)))
+        print(json.dumps(answer_dict(video, localizer.model.title, shown, guess)))
     else:
-        _print_answer(video, shown, guess, localizer.rule.threshold)
+        print(answer_text(video, shown, guess, localizer.rule.threshold))
     raise typer.Exit(FOUND if tracks else NOT_FOUND)
 
 
@@ -357,42 +353,17 @@ def _progress(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    bar = Progress(*columns, console=Console(stderr=True))
+    task = bar.add_task(what, total=None)
 
+    def show(done: int, total: int) -> None:
+        bar.start()  # only now: a mistake found before the work begins is one line, without a bar
+        bar.update(task, completed=done, total=total)
 
-def _answer(
-    video: Video, localizer: Localizer, tracks: list[ResponseTrack], guess: ResponseTrack | None
-) -> dict[str, Any]:
-    return {
-        "schema": "lastseen/answer@1",
-        "video": str(video.path),
-        "width": video.width,
-        "height": video.height,
-        "model": localizer.model.title,
-        "found": bool(tracks),
-        "tracks": [track.to_dict() for track in tracks],
-        "best_guess": guess.to_dict() if guess else None,
-    }
-
-
-def _print_answer(
-    video: Video, tracks: list[ResponseTrack], guess: ResponseTrack | None, threshold: float
-) -> None:
-    from lastseen.render import clock
-
-    for track in tracks:
-        last = "Last seen" if track is tracks[-1] else "Seen"
-        x1, y1, x2, y2 = (round(v) for v in track.last_box.xyxy)
-        size = f"{video.width}x{video.height}"
-        print(f"{last} from {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}.")
-        print(f"At {clock(track.end)} it is at x {x1}-{x2}, y {y1}-{y2} of the {size} frame.")
-    if not tracks:
-        print("Not seen.")
-    if guess is not None:
-        score = f"score {guess.score:.2f}, under {threshold:.2f}"
-        print(f"The best guess is {clock(guess.start)} to {clock(guess.end)} ({score}).")
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 def _fail(message: str) -> NoReturn:

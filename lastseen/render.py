@@ -1,9 +1,11 @@
-"""An answer as something to look at: a still of the last moment, a video with the box drawn in."""
+"""An answer for people and programs: words, JSON, a still of the last moment, a video with boxes."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -63,6 +65,39 @@ def write_video(
         for frame in video.frames(fps, start_s=start, end_s=end):
             box = track.box_at(frame.time_s)
             writer.write(draw_answer(frame.image, box, clock(frame.time_s), thing))
+
+
+def answer_dict(
+    video: Video, model: str, tracks: Sequence[ResponseTrack], guess: ResponseTrack | None
+) -> dict[str, Any]:
+    """`guess` is the best there is when nothing was found."""
+    return {
+        "schema": "lastseen/answer@1",
+        "video": str(video.path),
+        "width": video.width,
+        "height": video.height,
+        "model": model,
+        "found": bool(tracks),
+        "tracks": [track.to_dict() for track in tracks],
+        "best_guess": guess.to_dict() if guess else None,
+    }
+
+
+def answer_text(
+    video: Video, tracks: Sequence[ResponseTrack], guess: ResponseTrack | None, threshold: float
+) -> str:
+    lines = []
+    for track in tracks:
+        x1, y1, x2, y2 = (round(v) for v in track.last_box.xyxy)
+        seen, size = "Last seen" if track is tracks[-1] else "Seen", f"{video.width}x{video.height}"
+        lines.append(f"{seen} from {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}.")
+        lines.append(f"At {clock(track.end)} it is at x {x1}-{x2}, y {y1}-{y2} of the {size} frame.")
+    if not tracks:
+        lines.append("Not seen.")
+    if guess is not None:
+        score = f"score {guess.score:.2f}, under {threshold:.2f}"
+        lines.append(f"The best guess is {clock(guess.start)} to {clock(guess.end)} ({score}).")
+    return "\n".join(lines)
 
 
 def clock(time_s: float) -> str:

@@ -286,7 +286,10 @@ def _opened(path: Path) -> Iterator[_Source]:
         raise VideoError(f"{path}: is empty (0 bytes); copy or download it again")
     try:
         # With "file:" a name like "a:b.mp4" is not taken for a URL.
-        container = av.open(f"file:{path.absolute()}", **_forgiving(av.__version__))
+        # PyAV before 19 must be told to accept titles that are not UTF-8; later ones cannot be told.
+        old = int(av.__version__.split(".")[0]) < 19
+        forgiving: dict[str, Any] = {"metadata_errors": "replace"} if old else {}
+        container = av.open(f"file:{path.absolute()}", **forgiving)
     except av.FFmpegError:
         if head[4:8] == b"ftyp":
             reason = "cut off or still being recorded (no moov atom); finish recording or copy it again"
@@ -298,11 +301,6 @@ def _opened(path: Path) -> Iterator[_Source]:
             yield _Source(path, container, av)
         except av.FFmpegError as error:
             raise VideoError(f"{path}: reading failed ({error.strerror}); copy it again") from None
-
-
-def _forgiving(version: str) -> dict[str, Any]:
-    """PyAV before 19 must be told to accept titles that are not UTF-8; later ones cannot be told."""
-    return {"metadata_errors": "replace"} if int(version.split(".")[0]) < 19 else {}
 
 
 def _main_stream(path: Path, container: InputContainer) -> VideoStream:

@@ -205,7 +205,7 @@ def test_what_the_frame_cuts_off_counts_as_hidden():
 def test_what_is_carried_stays_before_the_eyes_while_the_head_turns():
     stage = stage_of()
     ways = np.array([[0.0, 0.0, 0.8], [0.0, 0.0, 0.8]])
-    stage.thing = stage.carry(prop(), np.array([0.0, 9.0]), ways, turn_rad_s=0.0)
+    stage.thing = stage.carry(prop(), np.array([0.0, 9.0]), ways, sway_rad=0.0)
     seen = filmed(stage, looking((1.0, 0, 1.6), (0, 1.0, 1.0)), 2)
     for box in seen.boxes_px.tolist():
         assert (box[0] + box[2]) / 2 == pytest.approx(SIZE[0] / 2, abs=2)

@@ -200,7 +200,7 @@ def put_screens(inside: Interior, library: Library) -> None:
                 item.half_m, item.height_m, inside.rng.normal(0, 0.05), inside.rng, near_m=middle
             )
             if seat is not None:
-                inside.put(item, rest, seat)
+                inside.put(item, rest, seat, max_triangles=2 * CLUTTER_TRIANGLES)
 
 
 def _handy_rest(inside: Interior) -> Rest | None:
@@ -333,7 +333,7 @@ def _put_run(inside: Interior, stock: Stock, rest: Rest, limit: int) -> int:
     near: tuple[float, float] | None = None
     put = 0
     for _ in range(limit):
-        asset = stock.pick(inside, rest)
+        asset = stock.pick(inside, rest) if inside.triangles_left >= CLUTTER_TRIANGLES else None
         if asset is None:
             break
         item = _any_posture(inside, asset)

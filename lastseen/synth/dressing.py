@@ -9,7 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from lastseen.synth.assets import Asset, Library, Picture
-from lastseen.synth.furniture import Piece
+from lastseen.synth.furniture import Piece, mesh_of
 from lastseen.synth.layout import Footprint, Hole, Plan, Wall, pose
 from lastseen.synth.lighting import (
     MAX_LAMPS,
@@ -34,15 +34,10 @@ WALL_HEIGHTS_M = (1.35, 1.75)
 
 
 def dress(
-    solids: list[Solid],
-    library: Library,
-    plan: Plan,
-    decor: Decor,
-    pieces: Sequence[Piece],
-    rng: np.random.Generator,
-    kind: str,
-) -> tuple[Lights, tuple[LightSource, ...]]:
+    library: Library, plan: Plan, decor: Decor, pieces: Sequence[Piece], rng: np.random.Generator, kind: str
+) -> tuple[list[Solid], Lights, tuple[LightSource, ...]]:
     """Windows, doors, pictures, rugs and lamps, and the light that belongs to them."""
+    solids: list[Solid] = []
     windows = list(plan.holes("window"))
     night = not windows or rng.random() < 0.25
     sunny = not night and rng.random() < 0.45
@@ -93,7 +88,7 @@ def dress(
             fixtures.append(
                 Fixture(kind="lamp", positions_m=top, colour=colour, share=share, zone=piece.zone)
             )
-    return lit(
+    lights, sources = lit(
         plan,
         fixtures[:MAX_LAMPS],
         reflectance=decor.reflectance,
@@ -101,6 +96,7 @@ def dress(
         sun_share=rng.uniform(3.0, 8.0),
         rng=rng,
     )
+    return solids, lights, sources
 
 
 def _behind(pieces: Sequence[Piece], wall: Wall, from_m: float, to_m: float, low_m: float) -> bool:
@@ -226,7 +222,6 @@ def door(wall: Wall, hole: Hole, leaf: Material, trim: Material) -> Solid:
 
 def filled(wall: Wall, hole: Hole, filling: Asset, behind: Material, *, casts_shadow: bool) -> list[Solid]:
     """A door or a window of the library in the hole made for it; `behind` is seen through its panes."""
-    mesh, materials = filling.load()
     along = (hole.from_m + hole.to_m) / 2
     x, y = wall.point(along, 0.03 - filling.size_m[1] / 2)
     transform = pose(x, y, hole.low_m - filling.lo_m[2], wall.yaw_rad)
@@ -234,7 +229,7 @@ def filled(wall: Wall, hole: Hole, filling: Asset, behind: Material, *, casts_sh
     width, height = hole.to_m - hole.from_m, hole.high_m - hole.low_m
     back.quad((hole.to_m, -REVEAL_M, hole.low_m), (-width, 0, 0), (0, 0, height), frame=frame_of(wall))
     return [
-        Solid(mesh=mesh, materials=materials, transform=transform),
+        Solid(mesh=mesh_of(filling), materials=filling.load()[1], transform=transform),
         back.solid(behind, casts_shadow=casts_shadow),
     ]
 
@@ -292,6 +287,7 @@ def sky_picture(rng: np.random.Generator, *, night: bool) -> np.ndarray:
     picture = np.where(rows > outlines[0], sky + clouds, far * grain)
     picture = np.where(rows > outlines[1], picture, 0.8 * near * grain)
     if night:
-        picture = picture * np.array([0.05, 0.06, 0.1]) + (rng.random((96, 128, 1)) > 0.997) * 3.0
+        lamps = (rng.random((96, 128, 1)) > 0.995) & (rows < outlines[0])
+        picture = picture * np.array([0.04, 0.05, 0.09]) + lamps * np.array([3.0, 2.2, 1.2])
     picture = ndimage.gaussian_filter(picture, (1.2, 1.2, 0))
     return (np.clip(picture, 0, 1) * 255).astype(np.uint8)

@@ -184,7 +184,7 @@ def draw_plan(
 ) -> Plan:
     """One room, or two with a way between them (as wide as the room: an L). Some holes are made for one of
     the `openings`, doors and windows of a library."""
-    width, depth = rng.uniform(3.0, largest_m[0]), rng.uniform(3.0, largest_m[1])
+    width, depth = (3.0 + (most - 3.0) * rng.beta(1.5, 2.2) for most in largest_m)  # few are very large
     height = rng.uniform(2.4, 3.0)
     zones = [Zone(x0_m=0.0, y0_m=0.0, x1_m=width, y1_m=depth)]
     passage = None

@@ -99,7 +99,7 @@ class PhotoWalks:
             return None
         self._dress(stage, camera.lens.focal_px(self.size[0]), thing, rng, present=present)
         path = walk(
-            _Disc(radius_m=float(np.clip(0.35 * stage.nearest_m, 0.15, 0.5))),
+            _Disc(radius_m=float(np.clip(0.35 * stage.nearest_m, 0.05, 0.5))),
             self._visits(stage, camera.lens, rng),
             self.duration_s,
             rng,
@@ -159,7 +159,7 @@ class PhotoWalks:
         """Things that are neither the thing nor its twins; the first two, if `alike`, of its family."""
         share = SHAPE_SHARE if rng.random() < 0.5 else float(thing.cutout is None)
         # What is much larger would keep the viewer away from the thing.
-        largest_m = max(2.5 * float(max(thing.size_m)), 0.12)
+        largest_m = max(2.0 * float(max(thing.size_m)), 0.12)
         props = []
         for number in range(count):
             item = self.cast.lookalike(thing.item, rng) if alike and number < 2 else None
@@ -198,7 +198,7 @@ class PhotoWalks:
 
     def _spot(self, stage: Stage, focal_px: float, lead: Prop, yaw: float, rng: np.random.Generator) -> Spot:
         """Such that the lead has a size as in real video."""
-        size_px = float(np.clip(MEDIAN_SIZE_PX * np.exp(0.6 * rng.standard_normal()), *SIZES_PX))
+        size_px = float(np.clip(MEDIAN_SIZE_PX * np.exp(0.75 * rng.standard_normal()), *SIZES_PX))
         size_px = max(size_px * min(self.size) / 448, 1.6 * LEAST_PX**0.5)
         return _spot(yaw, max(lead.size_m) * focal_px / size_px, stage, rng)
 
@@ -212,7 +212,7 @@ class PhotoWalks:
         below = np.array([hold[0], 1.6 * away_m + 0.4, 0.1])
         times = np.array([-0.4, 0, lasts_s, lasts_s + 0.4]) + start_s
         ways = np.stack([below, hold, hold + rng.normal(0, 0.06, 3) * away_m, below])
-        return stage.carry(prop, times, ways, turn_rad_s=float(rng.normal(0, 0.3)))
+        return stage.carry(prop, times, ways, sway_rad=float(rng.normal(0, 0.3)))
 
     def _let_pass(self, stage: Stage, prop: Prop, rng: np.random.Generator) -> None:
         """From one side to the other, near enough to hide much."""
@@ -220,7 +220,7 @@ class PhotoWalks:
         near_m = 1.5 * float(max(prop.size_m)) + 0.2
         ways = near_m * np.array([[-1.6, 0.15, 0.7], [1.6, 0.15, 0.7]]) + rng.normal(0, 0.05, (2, 3))
         ways = ways[:: int(rng.choice([-1, 1]))]
-        stage.carry(prop, np.array([start_s, start_s + lasts_s]), ways, turn_rad_s=float(rng.normal(0, 1)))
+        stage.carry(prop, np.array([start_s, start_s + lasts_s]), ways, sway_rad=float(rng.normal(0, 0.3)))
 
     def _visits(self, stage: Stage, lens: Lens, rng: np.random.Generator) -> list[Visit]:
         """When the head turns to the thing: a few seconds each time, and not always to its middle."""
@@ -296,7 +296,7 @@ def _spot(yaw: float, distance_m: float, stage: Stage, rng: np.random.Generator)
     if kind == "ground":
         # That far along the line of sight.
         distance_m = float(np.sqrt(max(distance_m**2 - stage.backdrop.eye_m**2, 0.6)))
-    return Spot(yaw_rad=yaw, distance_m=float(np.clip(distance_m, 0.35, 5.0)), kind=kind)
+    return Spot(yaw_rad=yaw, distance_m=float(np.clip(distance_m, 0.25, 5.0)), kind=kind)
 
 
 def _swung(away_m: np.ndarray, yaw_rad: float, pitch_rad: float) -> np.ndarray:

@@ -42,8 +42,8 @@ __all__ = ["FreeSpace", "Placed", "Room", "Spot", "furnish", "light_changes", "s
 
 MAX_TRIANGLES = 60_000
 FURNITURE_SHARE = 0.45  # of the triangles
-SPOTS = 16
-DRESSING = 4500  # triangles for windows, doors, pictures and lamps
+SPOTS, MIN_SPOTS = 16, 12
+ATTEMPTS = 8
 TILED = {"bathroom": 1.0, "kitchen": 0.3}
 LARGEST_M = {"bathroom": (4.0, 3.5), "kitchen": (5.5, 5.0), "bedroom": (5.5, 5.0)}
 
@@ -116,8 +116,9 @@ def furnish(
     twins = [t.twin for t in things if t.twin is not None]
     if len(set(twins)) < len(twins) or len({t.name for t in things}) < len(things):
         raise SynthError("two of the things are twins; a room can hold only one of them")
-    for _ in range(6):
-        room = _try(library, rng, things, avoid, extras, max_triangles, device)
+    for attempt in range(ATTEMPTS):
+        fewest = MIN_SPOTS if things and attempt < ATTEMPTS - 2 else 0
+        room = _try(library, rng, things, avoid, extras, max_triangles, fewest, device)
         if room is not None:
             return room
     names = ", ".join(thing.name for thing in things)
@@ -131,8 +132,10 @@ def _try(
     avoid: Sequence[Asset],
     extras: Sequence[Asset],
     max_triangles: int,
+    fewest_spots: int,
     device: torch.device | str,
 ) -> Room | None:
+    """None if a thing or too few spots found a place: the next room may have more tables."""
     kind = str(rng.choice(list(SHARE_OF_ROOMS), p=list(SHARE_OF_ROOMS.values())))
     plan = draw_plan(rng, library.kind("opening"), largest_m=LARGEST_M.get(kind, (7.0, 6.0)))
     tiled = rng.random() < TILED.get(kind, 0.0)
@@ -142,9 +145,7 @@ def _try(
     bodies = [p.footprint for p in pieces if p.low_m < 1.8] + [place for place, _, _ in people]
     free = free_space(plan, bodies)
 
-    inside = Interior(
-        solids=[], rests=[], sight=Sight(), free=free, rng=rng, triangles_left=max_triangles - DRESSING
-    )
+    inside = Interior(solids=[], rests=[], sight=Sight(), free=free, rng=rng, triangles_left=max_triangles)
     for solid in shell(plan, decor):
         inside.add(solid)
     for piece in pieces:
@@ -159,6 +160,10 @@ def _try(
             if piece.low_m > rest.height_m:
                 rest.hang(piece.footprint, piece.low_m)
 
+    fittings, lights, sources = dress(library, plan, decor, pieces, rng, kind)
+    for solid in fittings:
+        inside.add(solid)
+
     put_screens(inside, library)
     numbers: list[int] = []
     stock = Stock(library, [*things, *avoid])
@@ -167,11 +172,13 @@ def _try(
         if found is None:
             return None
         numbers.append(found)
-    spots = find_spots(inside, SPOTS + len(things), [t.size_m for t in things])
     for number, thing in zip(numbers, things):
         for look_alike in _some(stock.look_alikes(thing), int(rng.integers(1, 4)), rng):
             if look_alike.name not in inside.used_names and look_alike.twin not in inside.used_twins:
                 put_thing(inside, look_alike, near=inside.things[number][0] if rng.random() < 0.6 else None)
+    spots = find_spots(inside, SPOTS + len(things), [t.size_m for t in things])
+    if len(spots) < fewest_spots:
+        return None
     fullness = rng.uniform(0.25, 1.0)
     scatter(inside, stock, int(30 + 110 * fullness), fullness)
     for number in numbers:
@@ -182,7 +189,6 @@ def _try(
                 mesh=old.mesh, materials=old.materials, transform=moved, asset=old.asset
             )
 
-    lights, sources = dress(inside.solids, library, plan, decor, pieces, rng, kind)
     below = range(len(inside.solids), len(inside.solids) + len(extras))
     inside.solids += [solid_of(asset, pose(0, 0, -10.0)) for asset in extras]
     builder = SceneBuilder()

@@ -176,7 +176,7 @@ def draw_decor(library: Library, plan: Plan, rng: np.random.Generator, *, tiled_
         else:
             own[int(rng.integers(4))] = accent
         walls += own
-        choice = one_of(of_use["wood" if rng.random() < 0.15 else "floor"] or of_use["wood"], rng)
+        choice = one_of(of_use["floor"] or of_use["wood"], rng)
         if floors and rng.random() < 0.4:
             choice = None  # as in the other room
         if choice is not None:

@@ -42,7 +42,7 @@ class Carried:
     times_s: np.ndarray
     points_m: np.ndarray
     pose: np.ndarray
-    turn_rad_s: float
+    sway_rad: float
 
     def transforms(self, world_to_camera: Tensor, moments_s: Tensor) -> Tensor:
         """float64 [S, 4, 4] into the world, at these moments [S] of the head."""
@@ -51,7 +51,7 @@ class Carried:
         smooth += 0.006 * np.sin(times[:, None] * np.array([5.1, 6.7, 4.3]) + np.arange(3))
         local = np.tile(np.eye(4), (len(times), 1, 1))
         for matrix, moment in zip(local, times):
-            matrix[:3, :3] = _UPRIGHT @ _turned(float(self.turn_rad_s * moment))
+            matrix[:3, :3] = _UPRIGHT @ _turned(self.sway_rad * float(np.sin(1.7 * moment)))
         local = local @ self.pose
         local[:, :3, 3] += smooth
         return torch.linalg.inv(world_to_camera) @ torch.from_numpy(local).to(world_to_camera)
@@ -118,12 +118,12 @@ class Stage:
         x, y, z = place_m.tolist()
         self.contacts.append(Contact(place_m=(x, y, z), half_m=half_m, turn_rad=turn_rad, height_m=height_m))
 
-    def carry(self, prop: Prop, times_s: np.ndarray, points_m: np.ndarray, *, turn_rad_s: float) -> int:
+    def carry(self, prop: Prop, times_s: np.ndarray, points_m: np.ndarray, *, sway_rad: float) -> int:
         """Something in the wearer's hand, or that passes before his eyes; see `Carried`."""
         number = self.builder.add(prop.mesh, prop.materials)
         pose = centred(prop, _turned(prop.spin_rad))
         self.carried.append(
-            Carried(instance=number, times_s=times_s, points_m=points_m, pose=pose, turn_rad_s=turn_rad_s)
+            Carried(instance=number, times_s=times_s, points_m=points_m, pose=pose, sway_rad=sway_rad)
         )
         return number
 
@@ -215,7 +215,7 @@ def fill(
         front_m=-reach - room_before,
         back_m=reach,
     )
-    spot = replace(spot, distance_m=max(spot.distance_m, 0.25 - needs.front_m))
+    spot = replace(spot, distance_m=max(spot.distance_m, 0.18 - needs.front_m))
     height_m = _support(stage, cast, spot, needs, rng)
     placed = []
     for number, (prop, right, radius) in enumerate(zip(props, centres.tolist(), radii)):
