@@ -1,9 +1,10 @@
-"""Render the bundled demo: a walk through a room of drawn things, a picture of one of them, and the answer.
+"""Look for a demo among rendered walks: one whose thing the localizer finds where it truly is.
 
     python examples/render_demo.py --try 0-19 --device cuda   what the localizer makes of each seed
     python examples/render_demo.py --seed 7                   write lastseen/assets/demo*
 
-Everything is drawn at run time (`lastseen.synth`, procedural assets): no files, no attribution needed.
+The bundled demo is examples/make_demo.py's: in the walks tried so far the training-free localizer found no
+thing well enough (experiments/LOG.md). Everything is drawn at run time: no files, no attribution needed.
 """
 
 from __future__ import annotations
