@@ -19,6 +19,8 @@ from lastseen.synth.timeline import Look, draw_looks, unseen_moment
 from lastseen.synth.write import runs_of, settings_from, write_dataset
 from lastseen.video import Video
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = EpisodeSettings(
     width_px=160,
     height_px=120,
@@ -28,14 +30,6 @@ SMALL = EpisodeSettings(
     antialias=False,
     max_triangles=15_000,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -21,18 +21,11 @@ from lastseen.synth.shutter import Shutter
 from lastseen.synth.stage import Spot, Stage, contact_shade, fill
 from lastseen.synth.texture import colour_texture
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CREDIT = Credit(title="t", author="a", licence="CC0-1.0", source="s")
 CLEAN = HeadCamera(lens=Lens(horizontal_fov_deg=80.0))
 SIZE = (96, 72)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

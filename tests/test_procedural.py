@@ -13,16 +13,9 @@ from lastseen.synth.procedural.figures import POSES
 from lastseen.synth.procedural.goods import cartons
 from lastseen.synth.procedural.patterns import SURFACES
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LIBRARY = procedural_library()
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def families(assets):

@@ -12,18 +12,11 @@ from lastseen.synth.shadow import Lights, static_shadow_maps
 from lastseen.synth.texture import colour_texture, linear_to_srgb, picture_texture, srgb_to_linear
 from lastseen.synth.truth import alone_pixels, visible_boxes
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 f64 = torch.float64
 WHITE = Material(texture=colour_texture((255, 255, 255)))
 GREY = Material(texture=colour_texture((128, 128, 128)))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def vec(*numbers):

@@ -18,18 +18,11 @@ from lastseen.synth.rooms import furnish, light_changes, shadows_of
 from lastseen.synth.shade import render
 from lastseen.synth.truth import visible_boxes
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SEEDS = (1, 2)
 SMALL = ("object", "small")
 TRIANGLES = 24_000  # half of what rooms usually have, and quick
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @cache
