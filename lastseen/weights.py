@@ -144,9 +144,11 @@ def read_state(path: Path) -> State:
             f"{path} cannot be read as plain tensors: it is damaged, or needs code to load (refused); "
             "re-save its state_dict with torch.save, or as .safetensors"
         ) from None
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WeightsError(f"{path} cannot be read as weights ({reason}); download it again") from None
+    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError):
+        # Their own words (a missing opcode, a bad header) tell a user nothing.
+        raise WeightsError(
+            f"{path} is not a weights file, or is damaged; give a .safetensors or .pth file, or download it again"
+        ) from None
     return _tensors_of(data, path)
 
 
