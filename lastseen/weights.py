@@ -147,7 +147,7 @@ def read_state(path: Path) -> State:
     except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError):
         # Their own words (a missing opcode, a bad header) tell a user nothing.
         raise WeightsError(
-            f"{path} is not a weights file, or is damaged; give a .safetensors or .pth file, or download it again"
+            f"{path} is not a weights file, or is damaged; give a .safetensors or .pth file"
         ) from None
     return _tensors_of(data, path)
 
