@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -263,7 +264,11 @@ def synth(
     size: Annotated[str, typer.Option(metavar="WxH", help="Of the videos, in pixels.")] = "640x480",
     fps: Annotated[float, typer.Option(metavar="N", help="Of the videos: a multiple of 5.")] = 10.0,
     seconds: Annotated[str, typer.Option(metavar="A-B", help="Shortest and longest episode.")] = "30-300",
-    preview: Annotated[bool, typer.Option("--preview", help="Only a contact sheet of one episode.")] = False,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Only one episode, boxes drawn in: OUT.jpg (a sheet) or OUT.mp4."),
+    ] = False,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that render.")] = 1,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
@@ -279,21 +284,22 @@ def synth(
     from lastseen.synth.write import settings_from, write_dataset
 
     settings = settings_from(size, fps, seconds)
-    library = open_library(split, assets, scans)
+    open_split = partial(open_library, split, assets, scans)
     where = checked_device(device) if device else best_device()
     if preview:
-        write_preview(out, library, seed=seed, settings=settings, device=where)
+        write_preview(out, open_split(), seed=seed, settings=settings, device=where)
         print(f"Look at {out}.")
         return
     with _progress("rendering", "episodes", quiet) as progress:
         annotations = write_dataset(
             out,
-            library,
+            open_split,
             split=split,
             episodes=episodes,
             seed=seed,
             settings=settings,
             device=where,
+            workers=workers,
             progress=progress,
         )
     print(f"{annotations}: {episodes} episodes")

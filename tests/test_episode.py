@@ -2,25 +2,29 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
 from lastseen.errors import OutputError, SynthError
 from lastseen.synth import episode as episode_module
 from lastseen.synth.episode import EpisodePlan, EpisodeSettings, plan_episode, render_episode
 from lastseen.synth.library import open_library
-from lastseen.synth.preview import contact_sheet
+from lastseen.synth.preview import COLOURS, write_preview
+from lastseen.synth.sightings import draw_question, runs_of, sightings
 from lastseen.synth.stream import RoomWalks, training_stream, windows
 from lastseen.synth.timeline import Look, draw_looks, unseen_moment
-from lastseen.synth.write import runs_of, settings_from, write_dataset
+from lastseen.synth.write import settings_from, write_dataset
 from lastseen.video import Video
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+VAL = partial(open_library, "val")
 SMALL = EpisodeSettings(
     width_px=160,
     height_px=120,
@@ -40,7 +44,7 @@ def library():
 @pytest.fixture(scope="module")
 def dataset(library, tmp_path_factory):
     root = tmp_path_factory.mktemp("synth")
-    write_dataset(root, library, split="val", episodes=2, seed=3, settings=SMALL)
+    write_dataset(root, VAL, split="val", episodes=2, seed=3, settings=SMALL)
     return root
 
 
@@ -93,13 +97,30 @@ def test_an_annotated_frame_number_is_that_frame_of_the_mp4(dataset, library):
 
 
 def test_a_stopped_dataset_goes_on_and_is_the_same(dataset, library, tmp_path):
-    write_dataset(tmp_path, library, split="val", episodes=1, seed=3, settings=SMALL)
+    write_dataset(tmp_path, VAL, split="val", episodes=1, seed=3, settings=SMALL)
     first = (tmp_path / "videos" / "val-3-0000.mp4").stat().st_mtime_ns
-    write_dataset(tmp_path, library, split="val", episodes=2, seed=3, settings=SMALL)
+    write_dataset(tmp_path, VAL, split="val", episodes=2, seed=3, settings=SMALL)
     assert (tmp_path / "videos" / "val-3-0000.mp4").stat().st_mtime_ns == first
     assert (tmp_path / "annotations.json").read_text() == (dataset / "annotations.json").read_text()
     with pytest.raises(OutputError, match="holds another dataset"):
-        write_dataset(tmp_path, library, split="val", episodes=1, seed=4, settings=SMALL)
+        write_dataset(tmp_path, VAL, split="val", episodes=1, seed=4, settings=SMALL)
+
+
+def test_two_processes_write_what_one_writes(dataset, tmp_path):
+    seen = []
+    write_dataset(
+        tmp_path,
+        VAL,
+        split="val",
+        episodes=2,
+        seed=3,
+        settings=SMALL,
+        workers=2,
+        progress=lambda *n: seen.append(n),
+    )
+    assert seen == [(1, 2), (2, 2)]
+    for path in ("annotations.json", "absent.json", "ATTRIBUTION.md"):
+        assert (tmp_path / path).read_text() == (dataset / path).read_text()
 
 
 def test_absent_things_and_their_twins_are_not_in_the_room(library):
@@ -150,6 +171,28 @@ def test_looks_fit_into_the_episode_one_after_the_other():
 def test_runs_are_unbroken_stretches():
     assert runs_of(np.array([0, 1, 1, 0, 1], bool)) == [(1, 3), (4, 5)]
     assert runs_of(np.zeros(4, bool)) == []
+
+
+def test_a_sighting_begins_when_enough_is_seen_and_lasts_while_a_little_less_is():
+    sides = np.array([10, 14, 20, 14, 10, 14, 14, 20])  # of 640: 16 to begin, 11.5 to last
+    boxes = np.stack([np.zeros(8), np.zeros(8), sides, sides], 1)[:, None].astype(np.float32)
+    share = np.array([1, 1, 1, 1, 1, 1, 1, 0.2])[:, None]
+    assert sightings(boxes, share, 640)[:, 0].tolist() == [False, True, True, True] + [False] * 4
+    boxes[2] = np.nan
+    assert not sightings(boxes, share, 640).any()
+
+
+def test_any_moment_may_be_asked_about_but_none_that_has_only_a_glimpse_before_it():
+    runs = [(10, 20), (30, 32), (50, 60)]  # the second is a glimpse
+    asked = [draw_question(runs, 100, np.random.default_rng(seed)) for seed in range(300)]
+    answers = {run for _, run in asked}
+    assert answers == {(10, 20), (50, 60)}
+    for moment, run in asked:
+        low, high = (23, 30) if run == (10, 20) else (63, 100)
+        assert low <= moment <= high
+    assert sum(run == (50, 60) for _, run in asked) > 200  # 38 of 46 moments
+    assert draw_question([(0, 2)], 50, np.random.default_rng(0)) is None
+    assert draw_question([(40, 50)], 50, np.random.default_rng(0)) is None  # still in view at the end
 
 
 def test_windows_show_the_thing_and_miss_it():
@@ -207,12 +250,20 @@ def test_an_unknown_split_or_an_empty_folder_is_one_clear_line(tmp_path):
         open_library("val", tmp_path)
 
 
-def test_a_contact_sheet_shows_the_boxes():
-    images = np.zeros((30, 40, 60, 3), np.uint8)
-    boxes = np.tile(np.array([10, 10, 30, 30], np.float32), (30, 1, 1))
-    sheet = contact_sheet(images, boxes, np.ones((30, 1), bool))
-    assert sheet.shape == (4 * 40, 6 * 60, 3)
-    assert sheet.max() == 255
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr("lastseen.synth.preview.SECONDS", 5.0)
+    return replace(SMALL, fps=5.0)
+
+
+def test_a_preview_is_a_sheet_or_a_video_with_the_boxes_drawn_in(library, tmp_path, short):
+    credit = write_preview(tmp_path / "sheet.png", library, seed=3, settings=short)
+    assert "the lastseen authors" in credit
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert sheet.shape == (4 * 120, 6 * 160, 3)
+    assert any((sheet == colour).all(2).any() for colour in COLOURS)
+    write_preview(tmp_path / "walk.mp4", library, seed=3, settings=short)
+    assert Video(tmp_path / "walk.mp4").duration_s == pytest.approx(5.0)
 
 
 def test_attribution_is_written_with_the_dataset(dataset):

@@ -5,7 +5,7 @@ plan_episode -> EpisodePlan -> render_episode -> Footage, Footage, ...      fram
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,6 @@ from lastseen.synth.walk import Visit, Walk, walk
 
 TRUTH_FPS = 5.0
 LIGHTS_HZ = 10.0
-LEAST_SHARE, LEAST_PX = 0.25, 60  # of a thing, to count as visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,7 @@ class Footage:
     | places     | [K] int64 which of the B images it is                           |
     | boxes_px   | float32 [K, things, 4], nan where not visible at all            |
     | share      | float32 [K, things] of the thing that is visible                |
-    | visible    | bool [K, things] enough of it to count                          |
+    | instance   | int32 [K, H, W] whose each pixel is                             |
     """
 
     images: Tensor
@@ -98,7 +97,7 @@ class Footage:
     places: np.ndarray
     boxes_px: np.ndarray
     share: np.ndarray
-    visible: np.ndarray
+    instance: Tensor
 
 
 def plan_episode(
@@ -109,8 +108,7 @@ def plan_episode(
     device: torch.device | str = "cpu",
 ) -> EpisodePlan:
     things, absent = draw_things(library, rng, settings.things)
-    duration_s = float(np.exp(rng.uniform(*np.log(settings.duration_s))))
-    duration_s = round(duration_s * TRUTH_FPS) / TRUTH_FPS
+    duration_s = round(float(rng.uniform(*settings.duration_s)) * TRUTH_FPS) / TRUTH_FPS
     hands = library.kind("hand")
     hand_asset = dressed(hands[rng.integers(len(hands))], rng) if hands else None
     room = furnish(
@@ -179,7 +177,11 @@ def draw_things(
 
 
 @torch.no_grad()
-def render_episode(plan: EpisodePlan, *, batch: int | None = None) -> Iterator[Footage]:
+def render_episode(
+    plan: EpisodePlan, *, watched: Sequence[int] | None = None, batch: int | None = None
+) -> Iterator[Footage]:
+    """The truth is about the episode's things, or about the `watched` instances of its room."""
+    things = list(plan.room.things if watched is None else watched)
     settings, device = plan.settings, plan.room.scene.surface.device
     batch = batch or (64 if device.type == "cuda" else 4)
     generator = torch.Generator(device).manual_seed(plan.noise_seed)
@@ -205,24 +207,20 @@ def render_episode(plan: EpisodePlan, *, batch: int | None = None) -> Iterator[F
             # A frame's time is the middle of its moments.
             counts = np.array(shots.counts)
             middle = torch.from_numpy(np.cumsum(counts) - counts + counts // 2)[places]
-            boxes, share = _truth(
-                plan, scene, shots.cameras, middle, poses, picture.instance, frames.instance[places]
-            )
-            area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
-            with np.errstate(invalid="ignore"):
-                visible = (share >= LEAST_SHARE) & (area >= LEAST_PX)
+            instance = frames.instance[places]
+            boxes, share = _truth(things, scene, shots.cameras, middle, poses, picture.instance, instance)
             yield Footage(
                 images=frames.images,
                 numbers=(start + places) // every,
                 places=places,
                 boxes_px=boxes,
                 share=share,
-                visible=visible,
+                instance=instance,
             )
 
 
 def _truth(
-    plan: EpisodePlan,
+    things: list[int],
     scene: MeshScene,
     cameras: Cameras,
     middle: Tensor,
@@ -230,7 +228,6 @@ def _truth(
     pinhole_ids: Tensor,
     final_ids: Tensor,
 ) -> tuple[np.ndarray, np.ndarray]:
-    things = list(plan.room.things)
     if not len(middle):
         return np.zeros((0, len(things), 4), np.float32), np.zeros((0, len(things)), np.float32)
     where = middle.to(cameras.world_to_camera.device)

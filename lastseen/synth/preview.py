@@ -1,7 +1,8 @@
-"""A contact sheet: what an episode looks like, with its true boxes."""
+"""What an episode looks like, with its true boxes: a contact sheet or a short video."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,15 @@ import torch
 from PIL import Image, ImageDraw
 
 from lastseen.files import check_writable, whole_file
-from lastseen.synth.assets import Library
-from lastseen.synth.episode import TRUTH_FPS, EpisodeSettings, plan_episode, render_episode
+from lastseen.synth.assets import Library, attribution
+from lastseen.synth.episode import TRUTH_FPS, EpisodePlan, EpisodeSettings, plan_episode, render_episode
+from lastseen.synth.sightings import sightings
+from lastseen.video import VideoWriter
 
+SECONDS = 24.0
 COLUMNS, ROWS = 6, 4
 COLOURS = ((255, 210, 0), (0, 230, 120), (255, 90, 90), (90, 170, 255), (240, 120, 255), (255, 160, 60))
+CRF = 30  # a video to look at, small enough for a page
 
 
 def write_preview(
@@ -24,28 +29,47 @@ def write_preview(
     seed: int,
     settings: EpisodeSettings,
     device: torch.device | str = "cpu",
-) -> None:
-    check_writable(path, (".jpg", ".jpeg", ".png", ".webp"))
-    short = replace(settings, fps=TRUTH_FPS, duration_s=(24.0, 24.0))
+) -> str:
+    """Writes a picture, or a video if the name ends in .mp4; returns who made what is in it, as Markdown."""
+    check_writable(path, (".jpg", ".jpeg", ".png", ".webp", ".mp4"))
+    short = replace(settings, duration_s=(SECONDS, SECONDS))
     plan = plan_episode(library, np.random.default_rng(seed), short, device=device)
-    images, boxes, visible = [], [], []
-    for footage in render_episode(plan):
-        images.append(footage.images.cpu().numpy())
-        boxes.append(footage.boxes_px)
-        visible.append(footage.visible)
-    sheet = contact_sheet(np.concatenate(images), np.concatenate(boxes), np.concatenate(visible))
-    with whole_file(path) as building:
-        Image.fromarray(sheet).save(building, quality=90)
+    frames = drawn_frames(plan)
+    if Path(path).suffix.lower() == ".mp4":
+        with VideoWriter(path, short.width_px, short.height_px, short.fps, crf=CRF) as writer:
+            for frame in frames:
+                writer.write(frame)
+    else:
+        with whole_file(path) as building:
+            Image.fromarray(contact_sheet(list(frames)[:: round(short.fps / TRUTH_FPS)])).save(
+                building, quality=90
+            )
+    return attribution([*plan.items(), *library.surfaces])
 
 
-def contact_sheet(images: np.ndarray, boxes_px: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """images [N, h, w, 3] with boxes [N, things, 4] -> some of them side by side."""
-    tiles = []
-    for number in np.linspace(0, len(images) - 1, COLUMNS * ROWS).astype(int):
-        picture = Image.fromarray(images[number])
+def drawn_frames(plan: EpisodePlan) -> Iterator[np.ndarray]:
+    """Every frame with a box around each thing that is asked for; between truth frames, half-way boxes."""
+    parts = list(render_episode(plan))
+    boxes = np.concatenate([part.boxes_px for part in parts])
+    share = np.concatenate([part.share for part in parts])
+    settings = plan.settings
+    boxes[~sightings(boxes, share, max(settings.width_px, settings.height_px))] = np.nan
+    images = (image for part in parts for image in part.images.cpu().numpy())
+    for number, image in enumerate(images):
+        row, rest = divmod(number * TRUTH_FPS / settings.fps, 1)
+        following = boxes[min(int(row) + 1, len(boxes) - 1)]
+        now = (1 - rest) * boxes[int(row)] + rest * following if rest else boxes[int(row)]
+        picture = Image.fromarray(image)
         draw = ImageDraw.Draw(picture)
-        for thing in np.flatnonzero(visible[number]):
-            draw.rectangle(boxes_px[number, thing].tolist(), outline=COLOURS[thing % len(COLOURS)], width=2)
-        tiles.append(np.asarray(picture))
-    rows = [np.concatenate(tiles[r * COLUMNS : (r + 1) * COLUMNS], 1) for r in range(ROWS)]
+        for thing in np.flatnonzero(np.isfinite(now).all(1)):
+            draw.rectangle(now[thing].tolist(), outline=COLOURS[thing % len(COLOURS)], width=2)
+        yield np.asarray(picture)
+
+
+def contact_sheet(images: list[np.ndarray]) -> np.ndarray:
+    """Some of the frames [h, w, 3], at equal distances, side by side."""
+    chosen = np.linspace(0, len(images) - 1, COLUMNS * ROWS).astype(int)
+    rows = [
+        np.concatenate([images[n] for n in chosen[r * COLUMNS : (r + 1) * COLUMNS]], 1) for r in range(ROWS)
+    ]
     return np.concatenate(rows)

@@ -20,6 +20,7 @@ from lastseen.synth.episode import (
 )
 from lastseen.synth.photos import Clip, PhotoWalks
 from lastseen.synth.portrait import portraits
+from lastseen.synth.sightings import sightings
 
 ROOM_SETTINGS = EpisodeSettings(
     width_px=448, height_px=448, fps=TRUTH_FPS, duration_s=(40.0, 60.0), antialias=False
@@ -47,8 +48,11 @@ class RoomWalks:
         plan = plan_episode(self.library, rng, self.settings, device=self.device)
         footage = list(render_episode(plan))
         images = torch.cat([part.images for part in footage])
-        boxes = torch.from_numpy(np.concatenate([part.boxes_px for part in footage]))
-        visible = torch.from_numpy(np.concatenate([part.visible for part in footage]))
+        all_boxes = np.concatenate([part.boxes_px for part in footage])
+        share = np.concatenate([part.share for part in footage])
+        longer_px = max(self.settings.width_px, self.settings.height_px)
+        boxes = torch.from_numpy(all_boxes)
+        visible = torch.from_numpy(sightings(all_boxes, share, longer_px))
         found = []
         sides = [_side(plan, number, visible[:, number].numpy()) for number in range(len(plan.things))]
         queries = portraits(self.library, plan.things, rng, seen_from_rad=sides, device=self.device)

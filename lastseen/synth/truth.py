@@ -11,6 +11,8 @@ from torch import Tensor
 from lastseen.synth.geometry import Cameras, Geometry, Poses
 from lastseen.synth.raster import Budget, fragments, project, rows_of, triangles_in_view
 
+LARGEST_CANVAS = 400_000_000  # pixels of things that are drawn alone, side by side
+
 
 def visible_boxes(instance: Tensor, instances: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Boxes float32 [B, I, 4] (x1 y1 x2 y2: edges in px, nan if not visible) and visible pixels int64 [B, I]
@@ -71,26 +73,51 @@ def alone_pixels(
     budget: Budget | None = None,
 ) -> AlonePixels:
     """Draws each instance alone, on a canvas wider than the frame by `margin` of its size on all sides."""
-    alone = geometry.only(instances)
-    if poses is not None:
-        kept = [(p, instances.index(i)) for p, i in enumerate(poses.instances) if i in instances]
-        transforms = poses.transforms[:, [p for p, _ in kept]]
-        poses = Poses(instances=tuple(i for _, i in kept), transforms=transforms)
     margin_x, margin_y = (round(margin * side) for side in (cameras.width_px, cameras.height_px))
     wide = cameras.padded(margin_x, margin_y)
     budget = budget or Budget.of(geometry.faces.device)
+    canvas = wide.width_px * wide.height_px * min(budget.frames_per_pass, max(len(cameras), 1))
+    at_once = max(1, LARGEST_CANVAS // canvas)
+    inner = (slice(margin_y, margin_y + cameras.height_px), slice(margin_x, margin_x + cameras.width_px))
+    columns = []
+    for first in range(0, len(instances), at_once):
+        few = list(instances[first : first + at_once])
+        columns.append(_alone(geometry.only(few), wide, few, _poses_of(poses, few), inner, budget))
+    empty = torch.zeros(len(cameras), 0, dtype=torch.int64, device=geometry.faces.device)
+    in_frame, in_all = (torch.cat(parts, 1) for parts in zip(*columns)) if columns else (empty, empty)
+    return AlonePixels(in_frame=in_frame, in_all=in_all)
+
+
+def _alone(
+    alone: Geometry,
+    cameras: Cameras,
+    instances: list[int],
+    poses: Poses | None,
+    inner: tuple[slice, slice],
+    budget: Budget,
+) -> tuple[Tensor, Tensor]:
+    """Pixels [B, I] inside the frame and in all."""
     in_frame, in_all = [], []
     for start in range(0, len(cameras), budget.frames_per_pass):
         stop = start + budget.frames_per_pass
-        part = wide.frames(start, stop)
+        part = cameras.frames(start, stop)
         projection = project(alone, part, poses.frames(start, stop) if poses else None)
         triangles = triangles_in_view(alone, projection, part)
         layer = triangles.frame * len(instances) + alone.face_instance.index_select(0, triangles.face)
-        shape = (len(part), len(instances), wide.height_px, wide.width_px)
+        shape = (len(part), len(instances), part.height_px, part.width_px)
         covered = torch.zeros(shape, dtype=torch.bool, device=layer.device)
         for _, pixel, _ in fragments(rows_of(triangles, part, layer=layer), budget):
             covered.view(-1)[pixel.long()] = True
         in_all.append(covered.sum((2, 3)))
-        inner = covered[:, :, margin_y : margin_y + cameras.height_px, margin_x : margin_x + cameras.width_px]
-        in_frame.append(inner.sum((2, 3)))
-    return AlonePixels(in_frame=torch.cat(in_frame), in_all=torch.cat(in_all))
+        in_frame.append(covered[:, :, *inner].sum((2, 3)))
+    return torch.cat(in_frame), torch.cat(in_all)
+
+
+def _poses_of(poses: Poses | None, instances: list[int]) -> Poses | None:
+    if poses is None:
+        return None
+    kept = [p for p, instance in enumerate(poses.instances) if instance in instances]
+    if not kept:
+        return None
+    places = tuple(instances.index(poses.instances[p]) for p in kept)  # `Geometry.only` numbers them anew
+    return Poses(instances=places, transforms=poses.transforms[:, kept])

@@ -8,8 +8,9 @@ An episode's JSON is written when its video is complete, so a stopped run goes o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +30,43 @@ from lastseen.synth.episode import (
     render_episode,
     seen_from_rad,
 )
+from lastseen.synth.parallel import OpenLibrary, run_jobs
 from lastseen.synth.portrait import portraits
+from lastseen.synth.sightings import Run, draw_question, runs_of, sightings
 from lastseen.video import VideoWriter
 
 VERSION = "lastseen-synth-1"
-SHORTEST_ANSWER = 3  # frames: a glimpse is no answer
 FROM_VIDEO_SHARE = 0.3  # of the questions whose thing is also seen at another time: the picture is from there
 TRIES = 4
 Progress = Callable[[int, int], None]
-Run = tuple[int, int]  # first and one past the last truth frame
 
 
 def write_dataset(
     out: str | Path,
-    library: Library,
+    open_library: OpenLibrary,
     *,
     split: str,
     episodes: int,
     seed: int = 0,
     settings: EpisodeSettings = EpisodeSettings(),
     device: torch.device | str = "cpu",
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> Path:
     """Writes (or goes on writing) `episodes` episodes of a library that is one split's part already."""
     root = Path(out)
     _claim(root, {"version": VERSION, "split": split, "seed": seed, "settings": asdict(settings)})
-    for number in range(episodes):
-        uid = f"{split}-{seed}-{number:04d}"
-        if not (root / "episodes" / f"{uid}.json").exists():
-            _write_episode(root, uid, library, (seed, number), settings, device)
+    entries = [root / "episodes" / f"{split}-{seed}-{number:04d}.json" for number in range(episodes)]
+    missing = [number for number, entry in enumerate(entries) if not entry.exists()]
+    job = partial(_write_episode, root, f"{split}-{seed}", seed, settings, device)
+    for done, _ in enumerate(run_jobs(job, missing, open_library, workers=workers), 1):
         if progress:
-            progress(number + 1, episodes)
-    entries = [
-        json.loads((root / "episodes" / f"{split}-{seed}-{n:04d}.json").read_text()) for n in range(episodes)
-    ]
+            progress(episodes - len(missing) + done, episodes)
+    _write_lists(root, split, [json.loads(entry.read_text()) for entry in entries], open_library())
+    return root / "annotations.json"
+
+
+def _write_lists(root: Path, split: str, entries: list[dict[str, Any]], library: Library) -> None:
     videos = [{"video_uid": e["uid"], "split": split, "clips": [e["clip"]]} for e in entries]
     _write_json(root / "annotations.json", {"version": VERSION, "videos": videos})
     _write_json(
@@ -73,7 +77,6 @@ def write_dataset(
         building.write_text(
             attribution([a for a in library.assets if a.name in used] + list(library.surfaces))
         )
-    return root / "annotations.json"
 
 
 def settings_from(size: str, fps: float, seconds: str) -> EpisodeSettings:
@@ -107,26 +110,27 @@ def _claim(root: Path, what: dict[str, Any]) -> None:
 
 def _write_episode(
     root: Path,
-    uid: str,
-    library: Library,
-    seed: tuple[int, int],
+    prefix: str,
+    first_seed: int,
     settings: EpisodeSettings,
     device: torch.device | str,
+    library: Library,
+    episode: int,
 ) -> None:
     # An episode depends on its own number alone, however many were made before it.
-    rng = np.random.default_rng([*seed, 0])
-    plan = plan_episode(library, rng, settings, device=device)
+    uid, seed = f"{prefix}-{episode:04d}", (first_seed, episode)
+    plan, rng = _plan(library, seed, settings, device)
     runs, boxes = _film(plan, root / "videos" / f"{uid}.mp4")
-    asked = [(number, *_question(runs[number], round(plan.duration_s * TRUTH_FPS), rng)) for number in runs]
-    answered = [(number, answer) for number, _, answer in asked if answer]
-    sides = [seen_from_rad(plan, n, (first + last) / 2 / TRUTH_FPS) for n, (first, last) in answered]
-    shown = [*(plan.things[number] for number, _ in answered), *plan.absent]
+    drawn = [
+        (number, draw_question(runs[number], round(plan.duration_s * TRUTH_FPS), rng)) for number in runs
+    ]
+    asked = [(number, *question) for number, question in drawn if question]
+    sides = [seen_from_rad(plan, n, (first + last) / 2 / TRUTH_FPS) for n, _, (first, last) in asked]
+    shown = [*(plan.things[number] for number, _, _ in asked), *plan.absent]
     pictures = _pictures(library, shown, [*sides, *(None for _ in plan.absent)], seed, device)
     questions, absent = [], []
     images = iter(pictures)
     for number, query_frame, answer in asked:
-        if answer is None:
-            continue
         thing = plan.things[number]
         crop = _save_picture(root, f"{uid}-{number}", *next(images))
         others = [run for run in runs[number] if run != answer]
@@ -176,38 +180,32 @@ def _write_episode(
     _write_json(root / "episodes" / f"{uid}.json", entry)
 
 
+def _plan(
+    library: Library, seed: tuple[int, int], settings: EpisodeSettings, device: torch.device | str
+) -> tuple[EpisodePlan, np.random.Generator]:
+    """A draw that finds no room for its things is followed by another."""
+    for attempt in range(TRIES):
+        rng = np.random.default_rng([*seed, 0] if not attempt else [*seed, 2, attempt])
+        try:
+            return plan_episode(library, rng, settings, device=device), rng
+        except SynthError:
+            if attempt == TRIES - 1:
+                raise
+    raise AssertionError
+
+
 def _film(plan: EpisodePlan, path: Path) -> tuple[dict[int, list[Run]], np.ndarray]:
     """Writes the video; what is visible when, as runs of truth frames, and all boxes [N, things, 4]."""
     settings = plan.settings
-    boxes, visible = [], []
+    parts = []
     with VideoWriter(path, settings.width_px, settings.height_px, settings.fps) as writer:
         for footage in render_episode(plan):
             for image in footage.images.cpu().numpy():
                 writer.write(image)
-            boxes.append(footage.boxes_px)
-            visible.append(footage.visible)
-    seen = np.concatenate(visible)
-    return {n: runs_of(seen[:, n]) for n in range(len(plan.things))}, np.concatenate(boxes)
-
-
-def runs_of(visible: np.ndarray) -> list[Run]:
-    """[N] bool -> unbroken stretches of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], visible, [False]]).astype(int)))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2])]
-
-
-def _question(runs: Iterable[Run], frames: int, rng: np.random.Generator) -> tuple[int, Run | None]:
-    """When it is asked, and the last time before that the thing was seen for long enough."""
-    runs = list(runs)
-    answers = [
-        n for n, (first, last) in enumerate(runs) if last - first >= SHORTEST_ANSWER and last + 3 <= frames
-    ]
-    if not answers:
-        return frames, None
-    number = int(answers[rng.integers(len(answers))])
-    latest = runs[number + 1][0] if number + 1 < len(runs) else frames
-    earliest = min(runs[number][1] + 3, latest)
-    return int(rng.integers(earliest, latest + 1)), runs[number]
+            parts.append((footage.boxes_px, footage.share))
+    boxes, share = (np.concatenate(rows) for rows in zip(*parts))
+    seen = sightings(boxes, share, max(settings.width_px, settings.height_px))
+    return {n: runs_of(seen[:, n]) for n in range(len(plan.things))}, boxes
 
 
 def _pictures(
