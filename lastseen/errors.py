@@ -8,6 +8,7 @@ LastSeenError
 ├── PredictionsError   a malformed challenge (prediction) file
 ├── TrackError         a malformed answer (ResponseTrack JSON)
 ├── SynthError         assets that cannot be read, or a scene that cannot be made of them
+├── TrainError         a recipe, a field or data that cannot be trained with
 └── OutputError        an output path that cannot be written
 """
 
@@ -41,6 +42,10 @@ class TrackError(LastSeenError):
 
 
 class SynthError(LastSeenError):
+    pass
+
+
+class TrainError(LastSeenError):
     pass
 
 

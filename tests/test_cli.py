@@ -220,6 +220,59 @@ def test_convert_makes_a_model_that_find_takes(run, folder, tmp_path):
     assert "not empty" in err
 
 
+QUICK = ("--recipe", "tiny", "--set", "batch=2", "--set", "steps=2", "--device", "cpu")
+
+
+def test_train_makes_a_model_that_find_takes_and_goes_on_where_it_was(run, folder, tmp_path):
+    out = tmp_path / "run"
+    status, said, err = run("train", out, *QUICK, "--minutes", "0")
+    assert (status, said) == (0, f"{out}/model: the model after 1 steps of 2; the same command goes on\n")
+    status, said, err = run("train", out, *QUICK)
+    assert (status, said) == (0, f"{out}/model: the model after 2 steps\n")
+    assert "going on after step 1" in err
+    assert "step 2/2" in err
+    files = (folder / "thing.png", folder / "walk.mp4")
+    status, said, _ = run("find", *files, "--weights", out / "model", "--paper", "--json", "-q")
+    assert status == 0
+    assert "VQLoC" in json.loads(said)["model"]
+
+
+def test_train_names_its_recipes_and_opens_its_help_with_an_example(run):
+    status, out, _ = run("train", "--list-recipes")
+    assert status == 0
+    assert {line.split()[0] for line in out.splitlines()} >= {"synth_small", "vqloc_base", "tiny"}
+    status, out, _ = run("train", "--help")
+    assert status == 0
+    assert "Example: lastseen train" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give a folder"),
+        (["out", "--recipe", "huge"], "choose one of synth_small"),
+        (["out", "--recipe", "tiny", "--set", "optimizer.lr=1"], "did you mean optimiser.lr"),
+        (["out", "--recipe", "tiny", "--set", "steps=soon"], "expected a whole number"),
+        (["out", "--recipe", "tiny", "--set", "batch=3"], "multiple of 2"),
+        (["out", "--recipe", "tiny", "--set", "backbone=nowhere.pth"], "nowhere.pth: no such weights file"),
+        (["out", "--recipe", "vqloc_small"], "give --annotations FILE and --videos FOLDER"),
+        (["out", "--recipe", "vqloc_small", "--annotations", "no.json", "--videos", "."], "no.json: no such"),
+        (["out", "--recipe", "vqloc_base"], "the model wants 768"),
+        (["other", "--recipe", "tiny"], "not a training run"),
+        (["out", "--recipe", "tiny", "--device", "toaster"], "try cpu"),
+    ],
+)
+def test_a_mistake_in_training_is_one_clear_line(run, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    status, out, err = run("train", *arguments)
+    assert (status, out) == (2, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert one_line(err)
+    assert says in err
+
+
 def test_help_opens_with_an_example_and_does_not_wait_for_torch():
     code = (
         "import sys; sys.argv = ['lastseen', '--help']\n"

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from lastseen.box import Box
 from lastseen.model import VIT_B, VIT_S, BackboneConfig, Predictions, VQLoC, VQLoCConfig
+from lastseen.model.matching import similarity_maps
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
@@ -101,7 +103,7 @@ def test_local_attention_equals_a_dense_mask(radius):
         tokens = layer.attention_norm(tokens + mixed)
         tokens = layer.feed_norm(tokens + layer.feed_forward(tokens))
     dense = tokens.view(2, 7, 8, 8, 32).permute(0, 1, 4, 2, 3)
-    torch.testing.assert_close(module(frames), dense, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(module(frames)[0], dense, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -131,6 +133,9 @@ def test_a_clip_of_31_frames_is_refused(model):
         ({"anchors": False}, 1),
         ({"image_size": 224}, 3072),
         ({"backbone": TINY.using(0, 1, final_norm=False)}, 3072),
+        ({"match_dim": 16}, 3072),
+        ({"match_dim": 16, "fine": True, "image_size": 224}, 3072),
+        ({"fine": True, "anchors": False, "image_size": 224}, 1),
     ],
 )
 def test_every_variant_of_the_ablations_can_be_plugged_in(changes, candidates):
@@ -144,6 +149,21 @@ def test_every_variant_of_the_ablations_can_be_plugged_in(changes, candidates):
     split = variant.localize(features, variant.encode_query(query))
     torch.testing.assert_close(split.logits, predictions.logits, rtol=0, atol=0)
     assert VQLoCConfig.from_dict(config.to_dict()) == config
+
+
+@torch.no_grad()
+def test_similarity_maps_are_highest_where_the_querys_patch_is():
+    generator = torch.Generator().manual_seed(0)
+    frames = F.normalize(torch.randn(1, 2, 16, 8, 8, generator=generator), dim=2)
+    query = F.normalize(torch.randn(1, 16, 8, 8, generator=generator), dim=1)
+    query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, :, None, None]
+    weights = torch.full((1, 1, 8, 8), 0.9)
+    maps = similarity_maps(frames, query, weights)
+    assert maps.shape == (1, 2, 3, 8, 8)
+    assert maps[0, :, 0].flatten().argmax() == 64 + 5 * 8 + 6
+    assert maps[0, 1, 0, 5, 6].item() == pytest.approx(0.9, abs=1e-4)
+    weights[..., 2:4, 2:4] = 1e-6  # now that patch does not count
+    assert similarity_maps(frames, query, weights)[0, 1, 0, 5, 6] < 0.7
 
 
 def test_the_model_has_the_papers_number_of_trained_parameters():

@@ -85,6 +85,15 @@ class Backbone(nn.Module):
         patches = torch.cat([outputs[b][:, 1 + self.config.registers :] for b in self._chosen], -1)
         return rearrange(patches, "n (h w) c -> n c h w", h=height)
 
+    def shortened(self, depth: int) -> Backbone:
+        """Its first blocks, without the final norm, which is meant for the last of all."""
+        if not 1 <= depth <= self.config.depth:
+            raise ValueError(f"depth must be 1 to {self.config.depth}, got {depth}")
+        short = Backbone(replace(self.config, depth=depth, blocks=(depth - 1,), final_norm=False))
+        kept = short.state_dict()
+        short.load_state_dict({name: value for name, value in self.state_dict().items() if name in kept})
+        return short
+
     def _positions(self, height: int, width: int) -> Tensor:
         if (height, width) == (POSITIONS, POSITIONS):
             return self.pos_embed

@@ -55,24 +55,24 @@ def corners(boxes_yxhw: Tensor) -> Tensor:
 class AnchorHead(nn.Module):
     """Twelve anchors on each cell of a 16 x 16 grid, refined by addition.
 
-    | in  | [b, t, c, 8, 8]                            |
+    | in  | [b, t, c, 8, 8], and with `fine` [b, t, c, 16, 16] |
     | out | Predictions with n = 16 * 16 * 12 = 3072    |
     """
 
     anchors: Tensor
 
-    def __init__(self, dim: int = 256, *, grid: int = 16, image_size: int = 448) -> None:
+    def __init__(self, dim: int = 256, *, grid: int = 16, image_size: int = 448, fine: bool = False) -> None:
         super().__init__()
         per_cell = len(ANCHOR_SIZES_PX) * len(ANCHOR_RATIOS)
-        self.trunk = Trunk(dim)
+        self.trunk = Trunk(dim, fine)
         self.box = nn.Conv2d(dim, 4 * per_cell, 3, padding=1)
         self.score = nn.Conv2d(dim, per_cell, 3, padding=1)
         self.register_buffer("anchors", make_anchors(grid, image_size), persistent=False)
         start_near_zero(self.box, self.score)
 
-    def forward(self, frames: Tensor) -> Predictions:
-        batch = len(frames)
-        for_box, for_score = self.trunk(rearrange(frames, "b t c h w -> (b t) c h w"))
+    def forward(self, *frames: Tensor) -> Predictions:
+        batch = len(frames[0])
+        for_box, for_score = self.trunk(*(rearrange(x, "b t c h w -> (b t) c h w") for x in frames))
         delta = rearrange(self.box(for_box), "(b t) (a four) h w -> b t (h w a) four", b=batch, four=4)
         logits = rearrange(self.score(for_score), "(b t) a h w -> b t (h w a)", b=batch)
         return Predictions(corners(self.anchors + delta), logits)
@@ -81,16 +81,16 @@ class AnchorHead(nn.Module):
 class SingleBoxHead(nn.Module):
     """The paper's ablation without anchors: one box and one score a frame, pooled over the grid."""
 
-    def __init__(self, dim: int = 256) -> None:
+    def __init__(self, dim: int = 256, *, fine: bool = False) -> None:
         super().__init__()
-        self.trunk = Trunk(dim)
+        self.trunk = Trunk(dim, fine)
         self.box = nn.Linear(dim, 4)
         self.score = nn.Linear(dim, 1)
         start_near_zero(self.box, self.score)
 
-    def forward(self, frames: Tensor) -> Predictions:
-        batch = len(frames)
-        for_box, for_score = self.trunk(rearrange(frames, "b t c h w -> (b t) c h w"))
+    def forward(self, *frames: Tensor) -> Predictions:
+        batch = len(frames[0])
+        for_box, for_score = self.trunk(*(rearrange(x, "b t c h w -> (b t) c h w") for x in frames))
         # sigmoid: an untrained head starts at the middle of the picture with half its size
         yxhw = self.box(for_box.mean((2, 3))).sigmoid()
         logits = self.score(for_score.mean((2, 3)))
@@ -101,18 +101,24 @@ class SingleBoxHead(nn.Module):
 
 
 class Trunk(nn.Module):
-    """Twice the resolution, then one half of the channels for the box and one for the score."""
+    """Twice the resolution, then one half of the channels for the box and one for the score.
 
-    def __init__(self, dim: int) -> None:
+    With `fine` it also takes the frames at that resolution as they were before propagation.
+    """
+
+    def __init__(self, dim: int, fine: bool = False) -> None:
         super().__init__()
         self.enlarge = nn.ConvTranspose2d(dim, dim, 4, stride=2, padding=1)
+        if fine:
+            self.lateral = nn.Conv2d(dim, dim, 1)
         self.split = conv_block(dim, 2 * dim)
         self.dropout = nn.Dropout(0.2)
         self.for_box = nn.Sequential(*(conv_block(dim, dim) for _ in range(3)))
         self.for_score = nn.Sequential(*(conv_block(dim, dim) for _ in range(3)))
 
-    def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        box_half, score_half = self.split(self.enlarge(frames)).chunk(2, 1)
+    def forward(self, frames: Tensor, fine: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        larger = self.enlarge(frames) if fine is None else self.enlarge(frames) + self.lateral(fine)
+        box_half, score_half = self.split(larger).chunk(2, 1)
         return self.for_box(self.dropout(box_half)), self.for_score(self.dropout(score_half))
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from lastseen.box import Letterbox
+from lastseen.box import Box, Letterbox
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -16,11 +16,23 @@ STD = (0.229, 0.224, 0.225)
 def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
     """[n, h, w, 3] uint8 -> [n, 3, canvas h, canvas w] normalised; `padding` is a grey in [0, 1]."""
     content = resized(frames, letterbox.content_width, letterbox.content_height)
+    return normalised(padded(content, letterbox, padding))
+
+
+def padded(content: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
+    """[n, 3, content h, content w] -> [n, 3, canvas h, canvas w]"""
     if content.shape[-2:] == (letterbox.canvas_height, letterbox.canvas_width):
-        return normalised(content)
+        return content
     right = letterbox.canvas_width - letterbox.content_width - letterbox.left
     below = letterbox.canvas_height - letterbox.content_height - letterbox.top
-    return normalised(F.pad(content, (letterbox.left, right, letterbox.top, below), value=padding))
+    return F.pad(content, (letterbox.left, right, letterbox.top, below), value=padding)
+
+
+def query_crop(picture: Tensor, box: Box, size: int) -> Tensor:
+    """The square around the thing in a picture [h, w, 3] uint8 -> [1, 3, size, size] in [0, 1]"""
+    height, width = picture.shape[:2]
+    x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
+    return resized(picture[None, y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)], size, size)
 
 
 def resized(pictures: Tensor, width: int, height: int) -> Tensor:

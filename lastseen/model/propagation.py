@@ -15,9 +15,10 @@ class SpatioTemporalTransformer(nn.Module):
     """Frames shrunk to a small grid; each token sees the frames within `radius` of its own.
 
     | in  | [b, t, c, H, W], t at most `clip_length` |
-    | out | [b, t, c, grid, grid]                    |
+    | out | [b, t, c, grid, grid], and with `fine` the frames half shrunk [b, t, c, 2 grid, 2 grid] |
 
     `lengths` [b] says how many frames of each clip are real: the rest is padding that no real frame sees.
+    `runs` says that the frames are several clips in a row, of so many frames each; none sees another.
     """
 
     def __init__(
@@ -31,12 +32,15 @@ class SpatioTemporalTransformer(nn.Module):
         clip_length: int = 30,
         side: int = 32,
         grid: int = 8,
+        fine: bool = False,
     ) -> None:
         super().__init__()
-        self.clip_length, self.grid, self.radius = clip_length, grid, radius
+        self.clip_length, self.grid, self.radius, self.fine = clip_length, grid, radius, fine
         halvings = (side // grid).bit_length() - 1
         if grid << halvings != side:
             raise ValueError(f"the frame's grid of {side} must be {grid} times a power of two")
+        if fine and not halvings:
+            raise ValueError(f"fine needs a frame's grid larger than {grid}")
         self.shrink = nn.Sequential(*(conv_block(dim, dim, stride=2) for _ in range(halvings)))
         self.positions = nn.Parameter(torch.zeros(1, clip_length * grid * grid, dim))
         self.layers = nn.ModuleList(TemporalLayer(dim, heads, hidden) for _ in range(layers))
@@ -46,19 +50,31 @@ class SpatioTemporalTransformer(nn.Module):
         """How many frames on each side can influence a frame; None if all of the clip."""
         return None if self.radius is None else self.radius * len(self.layers)
 
-    def forward(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
-        batch, time = frames.shape[:2]
+    def forward(
+        self, frames: Tensor, lengths: Tensor | None = None, runs: tuple[int, ...] | None = None
+    ) -> tuple[Tensor, ...]:
+        half = small = rearrange(frames, "b t c h w -> (b t) c h w")
+        for smaller in self.shrink:
+            half, small = small, smaller(small)
+        tokens = rearrange(small, "(b t) c h w -> b t (h w) c", b=len(frames))
+        clips = (tokens,) if runs is None else torch.split(tokens, list(runs), 1)
+        tokens = torch.cat([self._propagated(clip, lengths) for clip in clips], 1)
+        coarse = rearrange(tokens, "b t (h w) c -> b t c h w", h=self.grid)
+        return (
+            (coarse, rearrange(half, "(b t) c h w -> b t c h w", b=len(frames))) if self.fine else (coarse,)
+        )
+
+    def _propagated(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+        time = tokens.shape[1]
         if time > self.clip_length:
             raise ValueError(f"a clip has at most {self.clip_length} frames, got {time}")
-        small = self.shrink(rearrange(frames, "b t c h w -> (b t) c h w"))
-        tokens = rearrange(small, "(b t) c h w -> b (t h w) c", b=batch)
-        tokens = tokens + self.positions[:, : tokens.shape[1]]
-        tokens = rearrange(tokens, "b (t s) c -> b t s c", t=time)
+        positions = rearrange(self.positions, "1 (t s) c -> 1 t s c", t=self.clip_length)
+        tokens = tokens + positions[:, :time]
         radius = time - 1 if self.radius is None else min(self.radius, time - 1)
         seen = frames_seen(time, radius, lengths, tokens.device)
         for layer in self.layers:
             tokens = layer(tokens, radius, seen)
-        return rearrange(tokens, "b t (h w) c -> b t c h w", h=self.grid)
+        return tokens
 
 
 class TemporalLayer(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -12,7 +13,8 @@ from lastseen.box import Box, Letterbox
 from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
-from lastseen.model.inputs import letterboxed, normalised, resized
+from lastseen.model.inputs import letterboxed, normalised, query_crop
+from lastseen.model.matching import MatchingReduce, MatchingTransformer
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 GRID = 8  # the propagation's grid; the head's is twice as fine
@@ -30,11 +32,15 @@ class VQLoCConfig:
     spatial_layers: int = 1  # or 3
     attention_radius: int | None = 2  # frames on each side; None: the whole clip
     anchors: bool = True
+    match_dim: int = 0  # ours: channels of plain similarity beside the attention; 0: none, as in the paper
+    fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
 
     def __post_init__(self) -> None:
         if self.fusion not in ("attention", "conv"):
             raise ValueError(f'fusion must be "attention" or "conv", got {self.fusion!r}')
+        if self.match_dim and self.fusion != "attention":
+            raise ValueError('match_dim goes with fusion "attention"')
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
 
@@ -59,7 +65,7 @@ class VQLoC(nn.Module):
     """The four stages; `encode` once per video, `localize` once per query.
 
     | frames, queries          | [.., 3, size, size]      normalised RGB         |
-    | features after `encode`  | [n, dim, side, side]     query-independent      |
+    | features after `encode`  | [n, dim (+ match_dim), side, side]  query-independent |
     | Predictions              | [b, t, candidates, ..]   boxes and logits       |
     """
 
@@ -67,6 +73,7 @@ class VQLoC(nn.Module):
         self,
         config: VQLoCConfig,
         backbone: nn.Module,
+        reduce: nn.Module,
         correspondence: SpatialTransformer | ConvFusion,
         propagation: SpatioTemporalTransformer,
         head: AnchorHead | SingleBoxHead,
@@ -74,33 +81,37 @@ class VQLoC(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = backbone.requires_grad_(False)  # the paper's is frozen
-        self.reduce = nn.Sequential(
-            *conv_block(config.backbone.channels, config.dim), *conv_block(config.dim, config.dim)
-        )
+        self.reduce = reduce
         self.correspondence = correspondence
         self.propagation = propagation
         self.head = head
 
     @classmethod
     def from_config(cls, config: VQLoCConfig) -> VQLoC:
-        correspondence = (
-            SpatialTransformer(config.dim, layers=config.spatial_layers)
-            if config.fusion == "attention"
-            else ConvFusion(config.dim, config.side)
-        )
+        channels, dim = config.backbone.channels, config.dim
+        reduce: nn.Module = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim))
+        correspondence: SpatialTransformer | ConvFusion
+        if config.match_dim:
+            reduce = MatchingReduce(channels, dim, config.match_dim)
+            correspondence = MatchingTransformer(dim, side=config.side, layers=config.spatial_layers)
+        elif config.fusion == "attention":
+            correspondence = SpatialTransformer(dim, layers=config.spatial_layers)
+        else:
+            correspondence = ConvFusion(dim, config.side)
         propagation = SpatioTemporalTransformer(
             config.dim,
             radius=config.attention_radius,
             clip_length=config.clip_length,
             side=config.side,
             grid=GRID,
+            fine=config.fine,
         )
         head = (
-            AnchorHead(config.dim, grid=2 * GRID, image_size=config.image_size)
+            AnchorHead(config.dim, grid=2 * GRID, image_size=config.image_size, fine=config.fine)
             if config.anchors
-            else SingleBoxHead(config.dim)
+            else SingleBoxHead(config.dim, fine=config.fine)
         )
-        return cls(config, Backbone(config.backbone), correspondence, propagation, head)
+        return cls(config, Backbone(config.backbone), reduce, correspondence, propagation, head)
 
     @property
     def title(self) -> str:
@@ -132,9 +143,31 @@ class VQLoC(nn.Module):
     def encode_query(self, queries: Tensor) -> Tensor:
         return self.reduce(self.backbone(queries))
 
-    def localize(self, features: Tensor, query: Tensor, lengths: Tensor | None = None) -> Predictions:
-        """features [b, t, dim, side, side] of `encode`, query [b, dim, side, side] of `encode_query`."""
-        return self.head(self.propagation(self.correspondence(features, query), lengths))
+    def encode_together(self, clips: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """For training: clips [b, t, ..] and queries [b, ..] -> what `localize` takes.
+
+        Both may be pictures, or features that the backbone made earlier (told by their channels).
+        Frames and queries go through `reduce` as one: its batch norms learn one statistic for both,
+        the one that inference uses.
+        """
+        inputs = torch.cat([rearrange(clips, "b t c h w -> (b t) c h w"), queries])
+        reduced = self.reduce(self.backbone(inputs) if inputs.shape[1] == 3 else inputs)
+        frames, query = reduced[: -len(queries)], reduced[-len(queries) :]
+        prepared = self.correspondence.prepare(frames)
+        return rearrange(prepared, "(b t) c h w -> b t c h w", b=len(clips)), query
+
+    def localize(
+        self,
+        features: Tensor,
+        query: Tensor,
+        lengths: Tensor | None = None,
+        runs: tuple[int, ...] | None = None,
+    ) -> Predictions:
+        """features [b, t, dim, side, side] of `encode`, query [b, dim, side, side] of `encode_query`.
+
+        `lengths` and `runs` as in `SpatioTemporalTransformer`.
+        """
+        return self.head(*self.propagation(self.correspondence(features, query), lengths, runs))
 
     # --- pictures as they come: what Localizer calls ---
 
@@ -145,11 +178,7 @@ class VQLoC(nn.Module):
 
     def encode_view(self, picture: Tensor, box: Box) -> Tensor:
         """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, side, side]"""
-        height, width = picture.shape[:2]
-        x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
-        crop = picture[None, y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)]
-        size = self.config.image_size
-        return self.encode_query(normalised(resized(crop, size, size)))[0]
+        return self.encode_query(normalised(query_crop(picture, box, self.config.image_size)))[0]
 
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
         """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""

@@ -1,0 +1,64 @@
+"""The command line: parse, call, print. No logic; torch is imported only by commands that need it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from lastseen import __version__
+from lastseen.cli.evaluate import evaluate, validate
+from lastseen.cli.find import find
+from lastseen.cli.models import convert, train
+from lastseen.cli.shared import ERROR, FOUND
+from lastseen.cli.synth import synth
+from lastseen.errors import LastSeenError
+
+app = typer.Typer(
+    name="lastseen",
+    help="Where did I last see this?\n\nExample: lastseen find keys.jpg walk.mp4 --picture answer.jpg",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> NoReturn:
+    """Errors that a user can cause are one line and status 2; a reader that went away is no error."""
+    try:
+        app(standalone_mode=True)
+    except LastSeenError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted")
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(FOUND)
+    sys.exit(FOUND)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"lastseen {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (find, evaluate, validate, convert, synth, train):
+    app.command()(command)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"lastseen: {message}", file=sys.stderr)
+    sys.exit(ERROR)

@@ -1,0 +1,103 @@
+"""lastseen evaluate and validate: many questions with known answers, and the files of their answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastseen.cli.shared import (
+    Annotations,
+    AsJson,
+    Device,
+    Paper,
+    Quiet,
+    Weights,
+    open_localizer,
+    progress_bar,
+)
+from lastseen.errors import LastSeenError
+
+
+def evaluate(
+    annotations: Annotations,
+    videos: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Clips or source videos: run the model on them.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The answers, in challenge format (with --videos).")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score this challenge file instead of running.")
+    ] = None,
+    absent: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Questions about absent things: adds the AUROC.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="training-free, or vqloc (with --weights).")
+    ] = "training-free",
+    weights: Weights = None,
+    paper: Paper = False,
+    device: Device = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a model on annotated videos and score it, or score an existing challenge file.
+
+    Example: lastseen evaluate --annotations vq_val.json --videos clips/ --out predictions.json
+
+    Stopped? The same command goes on where it was.
+    """
+    from lastseen.datasets.vq2d import load_absent, load_vq2d
+    from lastseen.evaluate.challenge import read_predictions, score_file
+
+    questions = load_vq2d(annotations)
+    asides = load_absent(absent) if absent else ()
+    if predictions is not None and videos is None:
+        content = read_predictions(predictions)
+    elif videos is None or predictions is not None:
+        raise LastSeenError("give --videos and --out to run a model, or else --predictions to score a file")
+    else:
+        if out is None:
+            raise LastSeenError("--videos needs --out FILE.json for the answers")
+        if method not in ("training-free", "vqloc"):
+            raise LastSeenError(f"unknown method {method!r}; choose training-free or vqloc")
+        if (method == "vqloc") != (weights is not None):
+            raise LastSeenError("method vqloc needs --weights FOLDER, and training-free takes none")
+        from lastseen.evaluate.benchmark import run_benchmark
+
+        localizer = open_localizer(weights, paper, None, device, quiet)
+        with progress_bar("evaluating", "clips", quiet) as progress:
+            content = run_benchmark(localizer, questions, videos, out, absent=asides, progress=progress)
+    if not any(question.truth for question in questions.questions):
+        print(f"{annotations} has no true answers: nothing to score")
+        return
+    report = score_file(questions, content, asides)
+    print(json.dumps(report.to_dict()) if as_json else report.to_text())
+
+
+def validate(
+    annotations: Annotations,
+    predictions: Annotated[Path, typer.Option(metavar="FILE", help="The challenge file to check.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say precisely what is wrong with a challenge file.
+
+    Example: lastseen validate --annotations vq_val.json --predictions predictions.json
+
+    Exit status: 0 valid (there may be warnings), 1 not valid, 2 the files cannot be read.
+    """
+    from lastseen.datasets.vq2d import load_vq2d
+    from lastseen.evaluate.challenge import WARNING, check_predictions, read_predictions
+
+    problems = check_predictions(load_vq2d(annotations), read_predictions(predictions))
+    wrong = [problem for problem in problems if not problem.startswith(WARNING)]
+    if as_json:
+        print(json.dumps({"schema": "lastseen/validation@1", "valid": not wrong, "problems": problems}))
+    else:
+        for problem in problems:
+            print(problem)
+        print(f"{predictions}: {f'{len(wrong)} problems' if wrong else 'valid'}")
+    raise typer.Exit(1 if wrong else 0)

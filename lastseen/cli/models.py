@@ -1,0 +1,78 @@
+"""lastseen convert and train: where models come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastseen.cli.shared import Device
+from lastseen.errors import LastSeenError
+
+
+def convert(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT.pt", help="Published by the authors.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT/", help="The folder to make.")],
+) -> None:
+    """Convert a published VQLoC checkpoint to a model folder that 'find --weights' takes.
+
+    Example: lastseen convert vqloc_vitb14.pt models/vqloc-base
+    """
+    from lastseen.weights import convert_published, save_model
+
+    model, unused = convert_published(checkpoint)
+    save_model(model, out)
+    print(f"{out}: {model.title}, clips of {model.clip_length} frames")
+    print(f"{len(unused)} keys of the checkpoint are used by no forward pass and were left out:")
+    for key in unused:
+        print(f"  {key}")
+
+
+def train(
+    out: Annotated[
+        Path | None, typer.Argument(metavar="OUT/", help="The folder of the run; its model is OUT/model.")
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(metavar="NAME", help="What to train on what; see --list-recipes.")
+    ] = "synth_small",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Change a field, like optimiser.lr=3e-4; repeatable."
+        ),
+    ] = None,
+    annotations: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="VQ2D or EgoTracks JSON, for recipes that read videos."),
+    ] = None,
+    videos: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Its clips or source videos.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", min=0.0, help="Stop after so long; the same command goes on.")
+    ] = None,
+    list_recipes: Annotated[bool, typer.Option("--list-recipes", help="Name the recipes and end.")] = False,
+    device: Device = None,
+) -> None:
+    """Train a model by a recipe.
+
+    Example: lastseen train runs/mine --recipe vqloc_small --annotations vq_train.json --videos clips/
+
+    Stopped? The same command goes on where it was.
+    Several GPUs: torchrun --nproc-per-node 8 -m lastseen train ...
+    """
+    from lastseen.train.fields import parse_setting, with_settings
+    from lastseen.train.recipes import RECIPES, find_recipe
+
+    if list_recipes:
+        for name, known in RECIPES.items():
+            print(f"{name:16} {known.about}")
+        return
+    if out is None:
+        raise LastSeenError("give a folder for the run: lastseen train OUT --recipe NAME")
+    chosen = find_recipe(recipe)
+    paths = [("data.annotations", annotations), ("data.videos", videos)]
+    wanted = [(name, str(path)) for name, path in paths if path is not None]
+    config = with_settings(chosen.make(), [*map(parse_setting, settings or []), *wanted])
+    message = chosen.run(config, out, device=device, minutes=minutes)
+    if message:
+        print(message)

@@ -1,0 +1,70 @@
+"""lastseen synth: videos of the synthetic world."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastseen.cli.shared import Device, Quiet, progress_bar
+
+
+def synth(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The folder to make (with --preview: a picture).")
+    ],
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="train, or val, which no training sees.")
+    ] = "val",
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="How many videos.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Another seed, other episodes.")] = 0,
+    assets: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Asset packs (.npz); without: drawn at run time.")
+    ] = None,
+    scans: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Your own Google Scanned Objects (OBJ + texture).")
+    ] = None,
+    size: Annotated[str, typer.Option(metavar="WxH", help="Of the videos, in pixels.")] = "640x480",
+    fps: Annotated[float, typer.Option(metavar="N", help="Of the videos: a multiple of 5.")] = 10.0,
+    seconds: Annotated[str, typer.Option(metavar="A-B", help="Shortest and longest episode.")] = "30-300",
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Only one episode, boxes drawn in: OUT.jpg (a sheet) or OUT.mp4."),
+    ] = False,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that render.")] = 1,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Render first-person videos with perfect answers, in the VQ2D schema.
+
+    Example: lastseen synth data/val --split val --episodes 50 --seed 0
+
+    Stopped? The same command goes on where it was.
+    """
+    from lastseen.localizer import best_device, checked_device
+    from lastseen.synth.library import open_library
+    from lastseen.synth.preview import write_preview
+    from lastseen.synth.write import settings_from, write_dataset
+
+    settings = settings_from(size, fps, seconds)
+    open_split = partial(open_library, split, assets, scans)
+    where = checked_device(device) if device else best_device()
+    if preview:
+        write_preview(out, open_split(), seed=seed, settings=settings, device=where)
+        print(f"Look at {out}.")
+        return
+    with progress_bar("rendering", "episodes", quiet) as progress:
+        annotations = write_dataset(
+            out,
+            open_split,
+            split=split,
+            episodes=episodes,
+            seed=seed,
+            settings=settings,
+            device=where,
+            workers=workers,
+            progress=progress,
+        )
+    print(f"{annotations}: {episodes} episodes")

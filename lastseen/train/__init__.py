@@ -1,0 +1,1 @@
+"""Training: clips with known answers in, a model folder out."""

@@ -1,0 +1,214 @@
+"""Training clips out of annotated videos on disk: VQ2D's response tracks, EgoTracks' occurrences.
+
+A clip is `clip_length` frames at the annotation's rate (5 a second) that show part of an occurrence at a
+random phase or, for some, nothing of it. Pictures become tensors exactly as at inference. A video is opened
+when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastseen.box import Letterbox
+from lastseen.datasets import ClipAnnotation, Question, VideoSection
+from lastseen.datasets.egotracks import known_occurrences
+from lastseen.datasets.vq2d import find_videos, load_vq2d
+from lastseen.errors import TrainError
+from lastseen.evaluate.benchmark import query_of
+from lastseen.model import VQLoCConfig
+from lastseen.model.inputs import normalised, padded, query_crop, resized
+from lastseen.train.augment import AugmentConfig, augment_clip, augment_query
+from lastseen.train.batch import Batch, unrelated_by_name
+from lastseen.video import Video
+
+LEAST_SHOWN = 3  # frames of the occurrence in a clip, where it has so many
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesData:
+    annotations: str = ""  # a VQ2D or EgoTracks file
+    videos: str = ""  # the folder of its clips or source videos
+    absent_share: float = 0.1  # of clips that do not show their thing
+    workers: int = 4  # threads that decode ahead
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+
+
+class Example(NamedTuple):
+    clip: ClipAnnotation
+    section: VideoSection
+    question: Question
+
+    @property
+    def last_known(self) -> float:
+        """Up to which frame the truth is known: an EgoTracks track covers the clip, a VQ2D track the past."""
+        return np.inf if self.question.occurrences else self.question.query_frame
+
+
+class Sample(NamedTuple):
+    """One row of a batch."""
+
+    clip: Tensor
+    query: Tensor
+    boxes_unit: Tensor
+    visible: Tensor
+    known: Tensor
+    example: Example
+
+
+class VideoClips:
+    """A source of batches; row i of step s is the same whoever asks for it, and decoded ahead."""
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        data: FilesData,
+        model: VQLoCConfig,
+        size: int,
+        seed: int,
+        rows: tuple[int, int] | None = None,
+    ) -> None:
+        self.examples, self.data, self.model, self.size, self.seed = examples, data, model, size, seed
+        self.first, self.last = rows or (0, size)
+        self._pool = ThreadPoolExecutor(max(1, data.workers), thread_name_prefix="clips")
+        self._ahead: dict[int, list[Future[Sample]]] = {}
+        self._videos: dict[VideoSection, Video] = {}
+        self._shown = _things_by_video(examples)
+
+    @classmethod
+    def open(cls, data: FilesData, model: VQLoCConfig, size: int, seed: int) -> VideoClips:
+        if not data.annotations or not data.videos:
+            raise TrainError("this recipe reads videos: give --annotations FILE and --videos FOLDER")
+        annotations = load_vq2d(data.annotations)
+        examples = [
+            Example(clip, section, question)
+            for clip, section in find_videos(annotations, data.videos)
+            for question in clip.questions
+            if known_occurrences(question)
+        ]
+        if not examples:
+            raise TrainError(f"{data.annotations}: no question in it has a known answer to learn from")
+        return cls(examples, data, model, size, seed)
+
+    def share(self, first: int, last: int) -> VideoClips:
+        return VideoClips(self.examples, self.data, self.model, self.size, self.seed, (first, last))
+
+    def batch(self, step: int) -> Batch:
+        samples = [future.result() for future in self._asked(step)]
+        self._ahead = {step + 1: self._asked(step + 1)}
+        asked = [_name(sample.example) for sample in samples]
+        shown = [self._shown[sample.example.clip.video_uid] for sample in samples]
+        return Batch(
+            clips=torch.stack([sample.clip for sample in samples]),
+            queries=torch.stack([sample.query for sample in samples]),
+            boxes_unit=torch.stack([sample.boxes_unit for sample in samples]),
+            visible=torch.stack([sample.visible for sample in samples]),
+            known=torch.stack([sample.known for sample in samples]),
+            unrelated=unrelated_by_name(shown, asked),
+        )
+
+    def _asked(self, step: int) -> list[Future[Sample]]:
+        if step in self._ahead:
+            return self._ahead[step]
+        numbers = range(step * self.size + self.first, step * self.size + self.last)
+        return [self._pool.submit(self.sample, number) for number in numbers]
+
+    def sample(self, number: int) -> Sample:
+        """Sample `number` of the endless row; each round through the examples has its own order."""
+        turn, place = divmod(number, len(self.examples))
+        order = np.random.default_rng([self.seed, 0, turn]).permutation(len(self.examples))
+        example = self.examples[order[place]]
+        rng = np.random.default_rng([self.seed, 1, number])
+        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        video = self._video(example.section)
+        time = self.model.clip_length
+        start = draw_start(example, video.frame_count(example.clip.fps), time, self.data.absent_share, rng)
+        frames, boxes_px, visible, known = _read(example, video, start, time)
+        letterbox = Letterbox.square(video.width, video.height, self.model.image_size)
+        content = resized(frames, letterbox.content_width, letterbox.content_height)
+        sides = np.array([video.width, video.height] * 2)
+        unit = torch.from_numpy(boxes_px / sides).float()
+        content, unit, visible = augment_clip(content, unit, visible, self.data.augment, generator)
+        view = query_of(example.question, video, example.clip.fps).views[0]
+        query = query_crop(torch.from_numpy(view.picture), view.box, self.model.image_size)[0]
+        boxes = letterbox.to_unit(unit.numpy() * sides)
+        return Sample(
+            clip=normalised(padded(content, letterbox, self.model.padding)),
+            query=normalised(augment_query(query, self.data.augment, generator)),
+            boxes_unit=torch.from_numpy(boxes).float(),
+            visible=visible,
+            known=known,
+            example=example,
+        )
+
+    def _video(self, section: VideoSection) -> Video:
+        # Looking at a file takes a while; two threads that do so at once do no harm.
+        if section not in self._videos:
+            start, end = section.start_s or 0.0, section.end_s
+            self._videos[section] = Video(section.path, start_s=start, end_s=end)
+        return self._videos[section]
+
+
+def draw_start(
+    example: Example, frames: int, time: int, absent_share: float, rng: np.random.Generator
+) -> int:
+    """The clip's first frame: one that shows part of an occurrence or, by chance, none of any."""
+    end = int(max(time, min(frames, example.last_known)))
+    starts = np.arange(end - time + 1)
+    spans = [(track.first_frame, track.last_frame) for track in known_occurrences(example.question)]
+    shown = np.array(
+        [
+            np.clip(np.minimum(starts + time - 1, last) - np.maximum(starts, first) + 1, 0, None)
+            for first, last in spans
+        ]
+    )
+    without = starts[shown.sum(0) == 0]
+    if len(without) and rng.random() < absent_share:
+        return int(rng.choice(without))
+    chosen = shown[rng.integers(len(spans))]
+    fitting = starts[chosen >= max(1, min(LEAST_SHOWN, chosen.max()))]
+    if not len(fitting):  # an occurrence after all that can be read: any other will do
+        fitting = starts[shown.sum(0) > 0] if shown.any() else starts
+    return int(rng.choice(fitting))
+
+
+def _read(example: Example, video: Video, start: int, time: int) -> tuple[Tensor, np.ndarray, Tensor, Tensor]:
+    """Frames [t, h, w, 3] uint8, boxes [t, 4] in pixels of the video, visible [t], known [t].
+
+    A video that ends early is held at its last frame, of which nothing is known.
+    """
+    fps, question = example.clip.fps, example.question
+    images = [frame.image for frame in video.frames(fps, start / fps, (start + time) / fps)]
+    if not images:
+        raise TrainError(f"{video.path}: no frame at {start / fps:.1f} s; copy it again")
+    read = len(images)
+    images += [images[-1]] * (time - read)
+    factors = video.width / question.original_width, video.height / question.original_height
+    boxes, visible = np.zeros((time, 4)), torch.zeros(time, dtype=torch.bool)
+    for track in known_occurrences(question):
+        for number, box in enumerate(track.boxes, track.first_frame - start):
+            inside = box.scaled(*factors).clipped(video.width, video.height)
+            if 0 <= number < read and inside.area > 0:
+                boxes[number], visible[number] = inside.xyxy, True
+    numbers = torch.arange(time)
+    known = (numbers < read) & (start + numbers < example.last_known)
+    return torch.from_numpy(np.stack(images)), boxes, visible & known, known
+
+
+def _name(example: Example) -> str:
+    """Of the thing: its own id if the file has one; otherwise no thing is in two videos."""
+    return example.question.object_uid or f"{example.clip.video_uid}/{'/'.join(example.question.key)}"
+
+
+def _things_by_video(examples: Sequence[Example]) -> dict[str, frozenset[str]]:
+    """All that a video shows, as far as is known. A clip of the same video is never unrelated."""
+    shown: dict[str, set[str]] = {}
+    for example in examples:
+        shown.setdefault(example.clip.video_uid, set()).add(_name(example))
+    return {uid: frozenset(names) for uid, names in shown.items()}

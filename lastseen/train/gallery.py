@@ -1,0 +1,140 @@
+"""Harvested walks in memory: their frames, and pictures of every thing in them to ask with.
+
+A thing is asked for with a portrait, or as a frame of another walk (or of another time) shows it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastseen.box import Box
+from lastseen.errors import TrainError
+from lastseen.model.inputs import resized
+from lastseen.synth.census import Census
+
+VIEW_PX = 224  # side of a kept picture of a thing
+LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # of a thing in a frame, to be asked for with it
+VIEWS_A_WALK = 3
+APART = 15  # frames between two views of a walk, and between a view and the answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewRecord:
+    """Where a picture of a thing comes from: a frame of a walk, or (frame None) a portrait."""
+
+    walk: int
+    frame: int | None
+
+
+class Gallery:
+    """W walks on one device.
+
+    | walks       | the censuses, without their JPEG files                                 |
+    | frames      | W tensors uint8 [T, h, w, 3]                                           |
+    | views       | uint8 [V, VIEW_PX, VIEW_PX, 3]: square, as a query is cut at inference |
+    | view_boxes  | float32 [V, 4] the thing in it, in its unit square                     |
+    | views_of    | name of a thing -> numbers of its views                                |
+    """
+
+    def __init__(
+        self,
+        walks: Sequence[Census],
+        frames: Sequence[Tensor],
+        views: Tensor,
+        view_boxes: Tensor,
+        records: list[ViewRecord],
+    ) -> None:
+        self.walks, self.frames, self.records = list(walks), list(frames), records
+        self.views, self.view_boxes = views, view_boxes
+        self.views_of: dict[str, list[int]] = defaultdict(list)
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], device: torch.device | str, *, threads: int = 16) -> Gallery:
+        if not paths:
+            raise TrainError("no walks to train on")
+
+        def read(path: Path) -> tuple[Census, np.ndarray]:
+            census = Census.load(path)
+            return replace(census, jpegs=()), census.frames()
+
+        walks, frames = [], []
+        with ThreadPoolExecutor(threads) as pool:
+            for census, images in pool.map(read, paths):
+                walks.append(census)
+                frames.append(torch.from_numpy(images).to(device))
+        return cls.of(walks, frames)
+
+    @classmethod
+    def of(cls, walks: Sequence[Census], frames: Sequence[Tensor]) -> Gallery:
+        views, records, names = [], [], []
+        for number, (walk, images) in enumerate(zip(walks, frames)):
+            for portrait in walk.portraits:
+                picture = torch.from_numpy(portrait.picture.copy()).to(images.device)
+                views.append(square_view(picture, portrait.box))
+                records.append(ViewRecord(walk=number, frame=None))
+                names.append(walk.names[portrait.thing])
+            for thing, name in enumerate(walk.names):
+                for frame in good_frames(walk, thing):
+                    box = Box(*map(float, walk.boxes_px[frame, thing]))
+                    views.append(square_view(images[frame], box))
+                    records.append(ViewRecord(walk=number, frame=frame))
+                    names.append(name)
+        if not views:
+            raise TrainError("no thing in these walks is seen well enough to be asked for")
+        pictures, boxes = (torch.stack(column) for column in zip(*views))
+        gallery = cls(walks, frames, pictures, boxes, records)
+        for number, name in enumerate(names):
+            gallery.views_of[name].append(number)
+        return gallery
+
+    @property
+    def device(self) -> torch.device:
+        return self.views.device
+
+    def askable(self, walk: int, thing: int, frames: Sequence[int] = ()) -> list[int]:
+        """Views of a thing that are not of these frames of this walk or near them."""
+        found = []
+        for number in self.views_of.get(self.walks[walk].names[thing], ()):
+            record = self.records[number]
+            if record.walk == walk and record.frame is not None and len(frames):
+                if min(abs(record.frame - frame) for frame in (frames[0], frames[-1])) < APART:
+                    continue
+                if frames[0] <= record.frame <= frames[-1]:
+                    continue
+            found.append(number)
+        return found
+
+
+def good_frames(walk: Census, thing: int) -> list[int]:
+    """Some frames that show the thing well: nearly all of it, large, and apart from each other."""
+    boxes = walk.boxes_px[:, thing]
+    with np.errstate(invalid="ignore"):
+        side = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
+    good = walk.visible[:, thing] & (walk.share[:, thing] >= LEAST_SHARE) & (side >= LEAST_SIDE_PX)
+    chosen: list[int] = []
+    for frame in np.argsort(-np.where(good, side, 0)):
+        if not good[frame] or len(chosen) == VIEWS_A_WALK:
+            break
+        if all(abs(int(frame) - other) >= APART for other in chosen):
+            chosen.append(int(frame))
+    return chosen
+
+
+def square_view(picture: Tensor, box: Box) -> tuple[Tensor, Tensor]:
+    """The square around the thing in a picture [h, w, 3] uint8 -> uint8 [VIEW_PX, VIEW_PX, 3], and the
+    thing's box [4] in its unit square"""
+    height, width = picture.shape[:2]
+    x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
+    x2, y2 = max(x2, x1 + 1), max(y2, y1 + 1)
+    view = resized(picture[None, y1:y2, x1:x2], VIEW_PX, VIEW_PX)[0]
+    inside = box.shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
+    unit = torch.tensor(inside.xyxy, dtype=torch.float32, device=picture.device).clamp(0, 1)
+    return (view * 255).round().to(torch.uint8).permute(1, 2, 0), unit

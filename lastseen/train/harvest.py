@@ -1,0 +1,72 @@
+"""Training walks on disk: rendered once by many processes, read by every stage of training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lastseen.errors import SynthError
+from lastseen.synth.assets import Library
+from lastseen.synth.census import groups_of, photo_census, room_census
+from lastseen.synth.parallel import OpenLibrary, run_jobs
+from lastseen.synth.photos import PhotoWalks
+
+TRIES = 4
+ABSENT_SHARE = 0.2  # of photo walks: the thing is not there, but its like
+Progress = Callable[[int, int], None]
+
+
+def harvest(
+    folder: str | Path,
+    open_library: OpenLibrary,
+    *,
+    walks: int,
+    photos: int,
+    seed: int = 0,
+    seconds: float = 50.0,
+    device: torch.device | str = "cpu",
+    workers: int = 1,
+    minutes: float | None = None,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Renders (or goes on rendering) walks through rooms and over photographs; returns all that are there."""
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    until_s = None if minutes is None else time.monotonic() + 60 * minutes
+    # Interleaved, so that what a short time allows is a mixture, too.
+    order = sorted(
+        [(n / max(walks, 1), f"room-{seed}-{n:05d}") for n in range(walks)]
+        + [(n / max(photos, 1), f"photo-{seed}-{n:05d}") for n in range(photos)]
+    )
+    paths = [root / f"{name}.npz" for _, name in order]
+    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    job = partial(_render, [str(path) for path in paths], seed, seconds, device)
+    for done, _ in enumerate(run_jobs(job, missing, open_library, workers=workers, until_s=until_s), 1):
+        if progress:
+            progress(len(paths) - len(missing) + done, len(paths))
+    return [path for path in paths if path.exists()]
+
+
+def _render(
+    paths: list[str], seed: int, seconds: float, device: torch.device | str, library: Library, number: int
+) -> None:
+    path = Path(paths[number])
+    kind, _, own = path.stem.split("-")
+    for attempt in range(TRIES):
+        rng = np.random.default_rng([seed, int(own), int(kind == "room"), attempt])
+        try:
+            if kind == "room":
+                census = room_census(library, rng, seconds=seconds, device=device)
+            else:
+                walks = PhotoWalks(library, device=device)
+                present = bool(rng.random() > ABSENT_SHARE)
+                census = photo_census(walks, rng, groups=groups_of(library), present=present)
+            census.save(path)
+            return
+        except SynthError:
+            continue  # this draw found no room for its things, the next one may

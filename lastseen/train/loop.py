@@ -1,0 +1,286 @@
+"""The training loop: steps, logs, checkpoints. The same command goes on where an earlier one stopped.
+
+Going on is exact: weights, optimiser and averages are restored from the checkpoint, and all that is random
+(data, partners, dropout) is a function of the seed and the step, so nothing else needs to be remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastseen.errors import TrainError
+from lastseen.localizer import best_device, checked_device
+from lastseen.model import Predictions, VQLoC
+from lastseen.model.head import AnchorHead, corners
+from lastseen.train.batch import Batch, Source
+from lastseen.train.checkpoint import Checkpoint, RunFolder
+from lastseen.train.distributed import World, joined, with_shared_norms
+from lastseen.train.log import RunLog
+from lastseen.train.loss import Losses, Targets, count, iou, label, losses
+from lastseen.train.mining import Partners, choose_partners, localize_with_partners
+from lastseen.train.optimiser import (
+    RunningAverage,
+    lr_factor,
+    make_optimiser,
+    optimiser_tensors,
+    restore_optimiser,
+    set_lr,
+    trained,
+)
+from lastseen.train.recipes import TrainConfig
+from lastseen.train.start import open_source, rows_of, start_model
+
+
+def train(
+    config: TrainConfig,
+    out: str | os.PathLike[str],
+    *,
+    source: Source | None = None,
+    device: str | torch.device | None = None,
+    minutes: float | None = None,
+) -> VQLoC:
+    """Train, or go on training, in the folder `out`; returns the model with averaged weights.
+
+    `source` takes the place of the config's data. `minutes` is a budget: training stops when it is used up,
+    with a checkpoint from which the same call goes on.
+    """
+    where = best_device() if device is None else checked_device(device)
+    with joined(where) as (world, where), _own_randomness(where):
+        _check_split(config, world)
+        folder = RunFolder(out, keep=config.keep)
+        folder.check(config.to_dict())
+        run = Training(config, world, where)
+        start = run.restore(folder)
+        if start < config.steps:
+            source = rows_of(source or open_source(config, where), *world.rows(config.batch), config.batch)
+            if world.is_first:
+                folder.claim(config.to_dict())
+            world.wait()
+            _go(run, source, folder, start, minutes)
+        model = run.averaged()
+        if world.is_first:
+            folder.write_model(model)
+        world.wait()
+        return model
+
+
+def run_training(
+    config: TrainConfig, out: Path, *, device: str | None = None, minutes: float | None = None
+) -> str | None:
+    """Train for the command line, and say what there is now."""
+    train(config, out, device=device, minutes=minutes)
+    if int(os.environ.get("RANK", "0")):
+        return None
+    folder = RunFolder(out)
+    done = folder.numbers()[-1]
+    rest = "" if done == config.steps else f" of {config.steps}; the same command goes on"
+    return f"{folder.model}: the model after {done} steps{rest}"
+
+
+class Training:
+    """All that changes from step to step: weights, optimiser, running average."""
+
+    def __init__(self, config: TrainConfig, world: World, device: torch.device) -> None:
+        self.config, self.world, self.device = config, world, device
+        self.model = start_model(config).to(device).train()
+        self.model.backbone.eval()
+        if world.size > 1:
+            with_shared_norms(self.model)
+            world.copy_from_first(self.model)
+        head = self.model.head
+        self.anchors = corners(head.anchors) if isinstance(head, AnchorHead) else None
+        self.optimiser = make_optimiser(self.model, config.optimiser)
+        self.names: dict[Tensor, str] = {p: name for name, p in trained(self.model).items()}
+        frozen = {name for name, weight in self.model.named_parameters() if not weight.requires_grad}
+        self._changing = [name for name in self.model.state_dict() if name not in frozen]
+        self.average = RunningAverage(self.changing(), config.ema_decay)
+
+    def changing(self) -> dict[str, Tensor]:
+        """Trained weights, and the batch norms' statistics: what a checkpoint holds."""
+        state = self.model.state_dict()
+        return {name: state[name] for name in self._changing}
+
+    def step(self, number: int, batch: Batch) -> dict[str, float] | None:
+        """Learn from one batch (this process's rows); the step's numbers where they are to be logged."""
+        config, world = self.config, self.world
+        self._check(batch)
+        _seed(config.seed, number, world.rank)
+        batch = batch.to(self.device)
+        turns = self._turns(number, batch)
+        counts = world.total(torch.stack([count(targets, config.loss) for _, _, targets in turns]).sum(0))
+        parts = []
+        for part, partners, targets in turns:
+            with self._precision():
+                predictions, mined = self._predict(part, partners)
+            share = losses(predictions, mined, targets, counts, config.loss)
+            torch.autograd.backward([share.total])
+            parts.append(torch.stack([value.detach() for value in share]))
+        world.add_gradients(self.names)
+        norm = torch.nn.utils.clip_grad_norm_(list(self.names), config.optimiser.clip_norm or torch.inf)
+        if not torch.isfinite(norm):
+            raise TrainError(
+                f"the gradients of step {number} are not finite; begin again in a new folder "
+                "with a lower optimiser.lr"
+            )
+        factor = lr_factor(number, warmup_steps=config.optimiser.warmup_steps, steps=config.steps)
+        set_lr(self.optimiser, config.optimiser.lr * factor)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.average.update(self.changing(), number)
+        if (number + 1) % config.log_every and number + 1 != config.steps:
+            return None
+        values = Losses(*world.total(torch.stack(parts).sum(0)))
+        numbers = {f"loss_{name}": value.item() for name, value in values._asdict().items()}
+        if part.visible.any():
+            numbers["iou"] = best_iou(predictions, part)
+        return {**numbers, "lr": config.optimiser.lr * factor, "grad_norm": norm.item()}
+
+    def _turns(self, number: int, batch: Batch) -> list[tuple[Batch, Partners | None, Targets]]:
+        config = self.config
+        length = len(batch) // config.accumulate
+        first = self.world.rows(config.batch)[0]
+        turns = []
+        for begin in range(0, len(batch), length):
+            part = batch.rows(begin, begin + length)
+            partners = (
+                choose_partners(
+                    part.unrelated,
+                    part.clips.shape[1],
+                    config.mining,
+                    seed=config.seed,
+                    step=number,
+                    first_row=first + begin,
+                )
+                if config.loss.score == "hnm"
+                else None
+            )
+            mined = None if partners is None else partners.mined.to(self.device)
+            turns.append((part, partners, label(part, self.anchors, config.loss, mined)))
+        return turns
+
+    def _predict(self, batch: Batch, partners: Partners | None) -> tuple[Predictions, Tensor | None]:
+        mixed = torch.is_autocast_enabled(self.device.type)
+        weights = next(iter(self.names))
+        clips, queries = (x if mixed else x.to(weights.dtype) for x in (batch.clips, batch.queries))
+        features, query = self.model.encode_together(clips, queries)
+        return localize_with_partners(self.model, features, query, partners)
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if self.config.bf16 and self.device.type == "cuda":
+            return torch.autocast("cuda", torch.bfloat16)
+        return nullcontext()
+
+    def _check(self, batch: Batch) -> None:
+        config = self.config.model
+        first, last = self.world.rows(self.config.batch)
+        if len(batch) != last - first:
+            raise TrainError(f"expected {last - first} clips in a batch, the data gives {len(batch)}")
+        if batch.has_pictures:
+            return
+        if self.config.train_backbone_from_block is not None:
+            raise TrainError(
+                "a backbone that is trained needs pictures, and this data gives its features; "
+                "set data.cache_features=false or train_backbone_from_block=none"
+            )
+        wanted = (config.backbone.channels, config.side, config.side)
+        if tuple(batch.clips.shape[2:]) != wanted:
+            raise TrainError(
+                f"expected features of {list(wanted)}, the data gives {list(batch.clips.shape[2:])}"
+            )
+
+    # --- what is kept ---
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(
+            {
+                "model": self.changing(),
+                "ema": self.average.tensors,
+                "optimizer": optimiser_tensors(self.optimiser, self.names),
+            },
+            {"seed": self.config.seed, "frozen_sha256": self._frozen_fingerprint()},
+        )
+
+    def restore(self, folder: RunFolder) -> int:
+        """Number of steps that are done."""
+        found = folder.latest()
+        if found is None:
+            return 0
+        step, (tensors, state) = found
+        if state["frozen_sha256"] != self._frozen_fingerprint():
+            raise TrainError(f"{folder.root} was trained on another backbone; give the file it began with")
+        self.model.load_state_dict({**self.model.state_dict(), **tensors["model"]})
+        self.average.restore(tensors["ema"])
+        restore_optimiser(self.optimiser, self.names, tensors["optimizer"])
+        return step
+
+    def averaged(self) -> VQLoC:
+        """A model of its own with the averaged weights."""
+        model = VQLoC.from_config(self.config.model)
+        model.load_state_dict({**self.model.state_dict(), **self.average.tensors})
+        return model.to(self.device).eval()
+
+    def _frozen_fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for name, parameter in sorted(self.model.named_parameters()):
+            if not parameter.requires_grad:
+                digest.update(name.encode() + parameter.detach().cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _go(run: Training, source: Source, folder: RunFolder, start: int, minutes: float | None) -> None:
+    config, world = run.config, run.world
+    log = None
+    if world.is_first:
+        log = RunLog(folder.log, steps=config.steps, start=start, tensorboard=config.tensorboard)
+        if 0 < start < config.steps:
+            log.say(f"going on after step {start}")
+    began = logged = time.monotonic()
+    for number in range(start, config.steps):
+        numbers = run.step(number, source.batch(number))
+        done = number + 1
+        now = time.monotonic()
+        if numbers is not None and log is not None:
+            steps = min(config.log_every, done - start)
+            log.write(done, {**numbers, "clips_per_s": steps * config.batch / (now - logged)})
+            logged = now
+        over = minutes is not None and world.agree(now - began > 60 * minutes, run.device)
+        if world.is_first and (over or done == config.steps or done % config.checkpoint_every == 0):
+            folder.save(done, run.checkpoint())
+        if over:
+            break
+    if log is not None:
+        log.close()
+
+
+def best_iou(predictions: Predictions, batch: Batch) -> float:
+    """Mean overlap of the likeliest boxes with the truth, where there is one."""
+    boxes = predictions.best().boxes.detach().float()
+    return iou(boxes, batch.boxes_unit)[batch.visible].mean().item()
+
+
+def _check_split(config: TrainConfig, world: World) -> None:
+    parts = world.size * config.accumulate
+    group = config.mining.group if config.mining.pairs_per_query and config.loss.score == "hnm" else 1
+    if config.batch % (parts * group):
+        raise TrainError(
+            f"a batch of {config.batch} cannot be split over {world.size} processes and {config.accumulate} "
+            f"turns in groups of {group} (mining.group); make it a multiple of {parts * group}"
+        )
+
+
+def _seed(seed: int, step: int, rank: int) -> None:
+    """Dropout's randomness: a function of the step, so it needs no memory."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1))
+
+
+def _own_randomness(device: torch.device) -> AbstractContextManager[object]:
+    """Seeds set inside do not reach the caller."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

@@ -1,0 +1,202 @@
+"""Training a backbone to match: patches of one thing become alike, across views, sizes and light.
+
+The paper freezes DINOv2. Ours is derived and small: a few minutes of this on true correspondences make it far
+better at telling *this* thing from the others, and the last blocks, made for other ends, can go.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from lastseen.errors import TrainError
+from lastseen.files import whole_file
+from lastseen.model import Backbone
+from lastseen.model.inputs import normalised
+from lastseen.train.optimiser import lr_factor
+from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, varied
+from lastseen.weights import load_backbone
+
+Log = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingConfig:
+    depth: int = 8  # blocks that are kept
+    first_block: int = 2  # that learns; the ones before stay as they are
+    steps: int = 1500
+    groups: int = 8  # in a step, of 8 frames and 16 queries each
+    photo_share: float = 0.35  # of groups made of photographs
+    lr: float = 8e-5
+    weight_decay: float = 0.01
+    warmup_steps: int = 50
+    clip_norm: float = 1.0
+    tokens: int = 24  # of a query that each patch is compared with
+    hardest: int = 192  # wrong patches of each query that count
+    seed: int = 0
+    log_every: int = 50
+
+
+class Matcher(nn.Module):
+    """Scores patches by their likeness to a query's: to its likest patch, softly, and to their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(math.log(10.0)))
+        self.bias = nn.Parameter(torch.tensor(-8.0))
+
+    def forward(self, frames: Tensor, queries: Tensor) -> Tensor:
+        """Unit vectors [G, n, c] of patches and [G, q, k, c] of queries -> logits [G, q, n]"""
+        sharp = 15.0
+        cosine = torch.einsum("gnc,gqkc->gqnk", frames, queries)
+        likest = (torch.logsumexp(sharp * cosine.float(), -1) - math.log(queries.shape[2])) / sharp
+        mean = F.normalize(queries.float().mean(2), dim=-1).to(frames.dtype)
+        typical = torch.einsum("gnc,gqc->gqn", frames, mean).float()
+        return self.scale.exp() * (likest + typical) + self.bias
+
+
+def train_matching(
+    config: MatchingConfig,
+    walks: WalkPairs,
+    photos: PhotoPairs | None,
+    *,
+    start: Backbone | None = None,
+    device: torch.device | str = "cpu",
+    log: Log | None = None,
+    seconds: float | None = None,
+) -> Backbone:
+    """The backbone cut to `depth` blocks, trained. With `seconds` the schedule follows the clock instead."""
+    backbone = (start or load_backbone()).shortened(config.depth).to(device).train()
+    if not 0 <= config.first_block < config.depth:
+        raise TrainError(f"first_block must be 0 to {config.depth - 1}, got {config.first_block}")
+    backbone.requires_grad_(False)
+    learning = [p for b in backbone.blocks[config.first_block :] for p in b.requires_grad_(True).parameters()]
+    matcher = Matcher().to(device)
+    groups: list[dict[str, Any]] = [
+        {"params": learning},
+        {"params": list(matcher.parameters()), "lr": 1e-2, "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
+    base = [group["lr"] for group in optimiser.param_groups]
+    began, step, steps = time.monotonic(), 0, config.steps
+    while step < steps:
+        done = step / steps if seconds is None else min((time.monotonic() - began) / seconds, 1.0)
+        if done >= 1:
+            break
+        factor = lr_factor(round(done * 1000), warmup_steps=1, steps=1000) * min(
+            1, step / config.warmup_steps
+        )
+        for group, lr in zip(optimiser.param_groups, base):
+            group["lr"] = lr * max(factor, 1e-3)
+        rng = np.random.default_rng([config.seed, step])
+        pairs = draw_pairs(walks, photos, config, rng)
+        loss, right = matching_loss(backbone, matcher, pairs, config, rng)
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward([loss])
+        torch.nn.utils.clip_grad_norm_(learning, config.clip_norm)
+        optimiser.step()
+        step += 1
+        if log and (step % config.log_every == 0 or step == steps):
+            log({"step": step, "loss": loss.item(), "right": right.item(), "s": time.monotonic() - began})
+    return backbone.eval().requires_grad_(False)
+
+
+def draw_pairs(
+    walks: WalkPairs, photos: PhotoPairs | None, config: MatchingConfig, rng: np.random.Generator
+) -> list[Pairs]:
+    of_photos = int(rng.binomial(config.groups, config.photo_share)) if photos else 0
+    drawn = []
+    if of_photos and photos:
+        drawn.append(photos.draw(of_photos, rng))
+    if of_photos < config.groups:
+        drawn.append(walks.draw(config.groups - of_photos, rng))
+    return drawn
+
+
+def matching_loss(
+    backbone: nn.Module,
+    matcher: Matcher,
+    drawn: list[Pairs],
+    config: MatchingConfig,
+    rng: np.random.Generator,
+) -> tuple[Tensor, Tensor]:
+    """The loss, and the share of queries whose best patch of all is right."""
+    device = drawn[0].frames.device
+    generator = torch.Generator(device).manual_seed(int(rng.integers(2**31)))
+    frames, queries = (
+        torch.cat([getattr(p, name).flatten(0, 1) for p in drawn]) for name in ("frames", "queries")
+    )
+    on_it, labels = (torch.cat([getattr(p, name) for p in drawn]) for name in ("on_it", "labels"))
+    groups, per_group = labels.shape[:2]
+    pictures = normalised(varied(torch.cat([frames, queries]), generator))
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        features = backbone(pictures)
+        unit = F.normalize(features.float(), dim=1).to(features.dtype)
+        patches = unit[: len(frames)].flatten(2).transpose(1, 2).reshape(groups, -1, unit.shape[1])
+        tokens = sampled_tokens(unit[len(frames) :], on_it.flatten(0, 1), config.tokens, generator)
+        logits = matcher(patches, tokens.view(groups, per_group, config.tokens, -1))
+    return score_loss(logits, labels.flatten(2), config.hardest)
+
+
+def score_loss(logits: Tensor, labels: Tensor, hardest: int) -> tuple[Tensor, Tensor]:
+    """Logits and labels [G, q, n]: right patches must be found, and of the wrong ones the hardest refused."""
+    right = labels == RIGHT
+    found = (F.softplus(-logits) * right).sum(-1) / right.sum(-1).clamp(min=1)
+    wrong = logits.masked_fill(labels != WRONG, -torch.inf).topk(hardest, -1).values
+    refused = F.softplus(wrong).mean(-1)
+    best = logits.masked_fill(labels == IGNORED, -torch.inf).argmax(-1, keepdim=True)
+    there = right.any(-1)
+    hits = right.gather(-1, best).squeeze(-1)[there].float().mean()
+    return (found * there + refused).mean(), hits
+
+
+def sampled_tokens(features: Tensor, on_it: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` of the thing's patches of each query [n, c, h, w], again and again if it has fewer."""
+    chance = on_it.flatten(1).float() + 1e-8
+    chosen = torch.multinomial(chance, count, replacement=True, generator=generator)
+    return features.flatten(2).transpose(1, 2).take_along_dim(chosen[..., None], 1)
+
+
+@torch.no_grad()
+def patch_precision(
+    backbone: nn.Module, source: WalkPairs | PhotoPairs, *, groups: int = 8, seed: int = 0
+) -> dict[str, float]:
+    """Mean AP over patches of 8 frames, and how often the best of them is right; nothing is varied."""
+    rng = np.random.default_rng(seed)
+    precision, hits = [], []
+    for _ in range(groups):
+        pairs = source.draw(1, rng)
+        device = pairs.frames.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            unit = F.normalize(
+                backbone(normalised(torch.cat([pairs.frames[0], pairs.queries[0]]))).float(), dim=1
+            )
+        patches = unit[: pairs.frames.shape[1]].flatten(2).transpose(1, 2).flatten(0, 1)
+        for query, on_it, labels in zip(unit[pairs.frames.shape[1] :], pairs.on_it[0], pairs.labels[0]):
+            tokens = query[:, on_it].T
+            score = (patches @ tokens.T).amax(1) + patches @ F.normalize(tokens.mean(0), dim=0)
+            flat = labels.flatten()
+            counts = flat != IGNORED
+            right = (flat[counts] == RIGHT)[score[counts].argsort(descending=True)]
+            if right.any():
+                rank = torch.arange(1, len(right) + 1, device=device)
+                precision.append((right.cumsum(0) / rank)[right].mean().item())
+                hits.append(right[0].item())
+    return {"ap": float(np.mean(precision)), "best_is_right": float(np.mean(hits))}
+
+
+def save_backbone(backbone: Backbone, path: str | Path) -> None:
+    """fp16, with DINOv2's own names: what `load_backbone` reads."""
+    state = {name: value.half().contiguous().cpu() for name, value in backbone.state_dict().items()}
+    with whole_file(path) as building:
+        save_file(state, building)

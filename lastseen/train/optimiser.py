@@ -1,0 +1,106 @@
+"""AdamW, its warm-up and decay, and the running average of the weights that is shipped in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """The paper's by default."""
+
+    lr: float = 1e-4  # the peak
+    weight_decay: float = 0.05
+    warmup_steps: int = 1000
+    clip_norm: float = 20.0  # of the gradients; 0: no clipping
+    eps: float = 1e-8
+    backbone_lr_factor: float = 0.1  # for backbone blocks that are trained at all
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.warmup_steps < 0 or self.clip_norm < 0:
+            raise ValueError("lr must be positive, warmup_steps and clip_norm not negative")
+
+
+def lr_factor(step: int, *, warmup_steps: int, steps: int) -> float:
+    """Share of the peak rate at a step, from 0: linear up to 1, then linear down to 0 at `steps`."""
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    return max(0.0, (steps - step) / max(1, steps - warmup_steps))
+
+
+def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
+    """Of all weights that require a gradient; matrices decay; norms, biases and positions do not."""
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for name, parameter in trained(model).items():
+        in_backbone = name.startswith("backbone.")
+        decays = parameter.ndim > 1 and not name.endswith(("positions", "pos_embed", "_token", "_tokens"))
+        groups.setdefault((in_backbone, decays), []).append(parameter)
+    options: list[dict[str, Any]] = [
+        {
+            "params": parameters,
+            "weight_decay": config.weight_decay if decays else 0.0,
+            "factor": config.backbone_lr_factor if in_backbone else 1.0,
+        }
+        for (in_backbone, decays), parameters in groups.items()
+    ]
+    return torch.optim.AdamW(options, lr=config.lr, eps=config.eps)
+
+
+def set_lr(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = lr * group["factor"]
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """The optimiser's memory as named tensors, for a file."""
+    return {
+        f"{names[parameter]}/{key}": value
+        for parameter, state in optimiser.state.items()
+        for key, value in state.items()
+    }
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
+) -> None:
+    parameters = {name: parameter for parameter, name in names.items()}
+    for key, value in tensors.items():
+        name, field = key.rsplit("/", 1)
+        parameter = parameters[name]
+        # AdamW counts its steps on the CPU; the rest lies with the weights.
+        optimiser.state[parameter][field] = value if field == "step" else value.to(parameter.device)
+
+
+class RunningAverage:
+    """Exponential moving average of named tensors (EMA): calmer weights than the last step's.
+
+    It forgets faster in the beginning, so that a short run is not an average over its random start.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], decay: float) -> None:
+        self.decay = decay
+        self.tensors = {name: value.detach().clone() for name, value in tensors.items()}
+
+    @torch.no_grad()
+    def update(self, tensors: Mapping[str, Tensor], step: int) -> None:
+        """`step` counts from 0."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, value in tensors.items():
+            average = self.tensors[name]
+            if average.is_floating_point():
+                average.lerp_(value.detach(), 1 - decay)
+            else:
+                average.copy_(value)
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, average in self.tensors.items():
+            average.copy_(tensors[name])

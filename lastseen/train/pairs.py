@@ -1,0 +1,301 @@
+"""Pairs for training a backbone to match: a picture of a thing, and frames in which its patches are known.
+
+Two sources. Walks: things seen small in full rooms, asked for with other views. Photographs: a region of one,
+asked for after it was turned, re-lit and blurred. In both, the patches that are right are known exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lastseen.errors import TrainError
+from lastseen.synth.assets import Picture
+from lastseen.train.gallery import Gallery
+
+SIZE_PX, SIDE = 448, 32
+PHOTO_PX = 320
+FRAMES_A_GROUP = 8  # every query of a group is tried on all its frames
+THING_PX = (22.0, 210.0)  # sides that a thing is brought to
+ZOOM = (0.7, 3.0)
+RIGHT, IGNORED, WRONG = 1, -1, 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """G groups of f frames and q queries.
+
+    | frames  | [G, f, 3, 448, 448] in [0, 1]                                          |
+    | queries | [G, q, 3, 448, 448] in [0, 1]                                          |
+    | on_it   | bool [G, q, 32, 32] patches of the query that are the thing's          |
+    | labels  | int8 [G, q, f, 32, 32] 1 right, 0 wrong, -1 neither: it does not count |
+    """
+
+    frames: Tensor
+    queries: Tensor
+    on_it: Tensor
+    labels: Tensor
+
+
+class WalkPairs:
+    """Things of a gallery in its frames."""
+
+    def __init__(self, gallery: Gallery, *, queries_a_frame: int = 2) -> None:
+        self.gallery, self.queries_a_frame = gallery, queries_a_frame
+        names = sorted({group for walk in gallery.walks for group in walk.groups})
+        self._ids = {group: number + 1 for number, group in enumerate(names)}
+        # Every (walk, frame, thing) that can be asked about. Walks count alike, however long.
+        self._targets: list[np.ndarray] = []
+        for number, walk in enumerate(gallery.walks):
+            known = np.array([bool(gallery.views_of.get(name)) for name in walk.names], bool)
+            frame, thing = np.nonzero(walk.visible & known)
+            covered = np.array([(walk.patches[f] == k).any() for f, k in zip(frame, thing)], bool)
+            rows = np.stack([np.full(len(frame), number), frame, thing], 1)
+            self._targets.append(rows[covered] if len(rows) else rows)
+        self._walks = [n for n, rows in enumerate(self._targets) if len(rows)]
+        if not self._walks:
+            raise TrainError("no thing in these walks is seen well enough to learn from")
+
+    def draw(self, groups: int, rng: np.random.Generator) -> Pairs:
+        device, count = self.gallery.device, groups * FRAMES_A_GROUP
+        frames = torch.zeros(count, 3, SIZE_PX, SIZE_PX, device=device)
+        ids = torch.zeros(count, 1, SIDE, SIDE, device=device)
+        places, asked = [], []
+        for row in range(count):
+            options = self._targets[self._walks[rng.integers(len(self._walks))]]
+            walk, frame, thing = options[rng.integers(len(options))]
+            left, top = self._fill(frames[row], ids[row, 0], walk, frame)
+            box = self.gallery.walks[walk].boxes_px[frame, thing] + np.array([left, top, left, top])
+            places.append(place_for(box, rng))
+            others = options[(options[:, 1] == frame) & (options[:, 2] != thing)][:, 2]
+            more = rng.permutation(others)[: self.queries_a_frame - 1]
+            asked.append([(walk, frame, int(k)) for k in (thing, *more)])
+        theta = torch.tensor(np.array(places), dtype=torch.float32, device=device)
+        frames = warped(frames, theta, SIZE_PX)
+        ids = warped(ids, theta, SIDE, mode="nearest")[:, 0].round().long()
+        return self._with_queries(frames, ids, theta, asked, groups, rng)
+
+    def _fill(self, canvas: Tensor, ids: Tensor, walk: int, frame: int) -> tuple[int, int]:
+        """The frame in the middle of its square; where that begins, in pixels."""
+        census = self.gallery.walks[walk]
+        image = self.gallery.frames[walk][frame]
+        height, width = image.shape[:2]
+        left, top = (SIZE_PX - width) // 2, (SIZE_PX - height) // 2
+        canvas[:, top : top + height, left : left + width] = image.permute(2, 0, 1) / 255
+        numbers = np.array([0, *(self._ids[group] for group in census.groups)])
+        patches = torch.from_numpy(numbers[census.patches[frame].astype(int) + 1]).to(ids)
+        rows, columns = patches.shape
+        y, x = (SIDE - rows) // 2, (SIDE - columns) // 2
+        ids[y : y + rows, x : x + columns] = patches
+        return left, top
+
+    def _with_queries(
+        self,
+        frames: Tensor,
+        ids: Tensor,
+        theta: Tensor,
+        asked: list[list[tuple[int, int, int]]],
+        groups: int,
+        rng: np.random.Generator,
+    ) -> Pairs:
+        device = frames.device
+        views, numbers, boxes, owner = [], [], [], []
+        for group in range(groups):
+            rows = range(group * FRAMES_A_GROUP, (group + 1) * FRAMES_A_GROUP)
+            wanted = [(row, *what) for row in rows for what in asked[row]]
+            # Groups must be alike in size: what is missing is asked for twice.
+            full = FRAMES_A_GROUP * self.queries_a_frame
+            wanted = (wanted * self.queries_a_frame)[:full]
+            for row, walk, frame, thing in wanted:
+                options = self.gallery.askable(walk, thing, [frame]) or self.gallery.askable(walk, thing)
+                views.append(options[rng.integers(len(options))])
+                census = self.gallery.walks[walk]
+                numbers.append(self._ids[census.groups[thing]])
+                height, width = self.gallery.frames[walk].shape[1:3]
+                shift = np.array([(SIZE_PX - width) // 2, (SIZE_PX - height) // 2] * 2)
+                boxes.append(census.boxes_px[frame, thing] + shift)
+                owner.append(row)
+        chosen = torch.tensor(views, device=device)
+        queries = self.gallery.views[chosen].permute(0, 3, 1, 2).float() / 255
+        per_group = len(views) // groups
+        number = torch.tensor(numbers, device=device).view(groups, per_group, 1, 1, 1)
+        labels = (ids.view(groups, 1, FRAMES_A_GROUP, SIDE, SIDE) == number).to(torch.int8)
+        # Patches that the thing covers in part are neither right nor wrong.
+        rows_t = torch.tensor(owner, device=device)
+        near = _touched(torch.tensor(np.array(boxes), dtype=torch.float32, device=device), theta[rows_t])
+        own = F.one_hot(rows_t % FRAMES_A_GROUP, FRAMES_A_GROUP).bool()
+        near = (near[:, None] & own[:, :, None, None]).view_as(labels)
+        labels[near & (labels == WRONG)] = IGNORED
+        return Pairs(
+            frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
+            queries=_enlarged(queries).view(groups, per_group, 3, SIZE_PX, SIZE_PX),
+            on_it=inside(self.gallery.view_boxes[chosen]).view(groups, per_group, SIDE, SIDE),
+            labels=labels,
+        )
+
+
+class PhotoPairs:
+    """Regions of photographs in the same photographs, seen otherwise."""
+
+    def __init__(
+        self, pictures: Sequence[Picture], device: torch.device | str, *, queries_a_frame: int = 2
+    ) -> None:
+        if len(pictures) < FRAMES_A_GROUP:
+            raise TrainError(f"{len(pictures)} photographs are too few, {FRAMES_A_GROUP} are needed")
+        self.queries_a_frame = queries_a_frame
+        with ThreadPoolExecutor() as pool:
+            self.photos = torch.cat(
+                [_square_photo(image, device) for image in pool.map(Picture.image, pictures)]
+            )
+
+    def draw(self, groups: int, rng: np.random.Generator) -> Pairs:
+        device, count = self.photos.device, groups * FRAMES_A_GROUP
+        chosen = np.concatenate(
+            [rng.choice(len(self.photos), FRAMES_A_GROUP, replace=False) for _ in range(groups)]
+        )
+        photos = self.photos[torch.from_numpy(chosen).to(device)].float() / 255
+        theta = self._tensor(
+            [_affine(rng.uniform(0.6, 1.15), rng, turn=0.2, shift=0.15) for _ in range(count)]
+        )
+        frames = warped(photos, theta, SIZE_PX)
+        repeats = self.queries_a_frame
+        owner = torch.arange(count, device=device).repeat_interleave(repeats)
+        regions = [self._region(rng) for _ in range(count * repeats)]
+        looks = self._tensor([_look(region, rng) for region in regions])
+        queries = warped(photos[owner], looks, SIZE_PX)
+        box = self._tensor(regions)  # x1 y1 x2 y2 in [-1, 1] of the photo
+        labels = torch.zeros(count * repeats, FRAMES_A_GROUP, SIDE, SIDE, dtype=torch.int8, device=device)
+        where = F.affine_grid(theta[owner], [len(owner), 1, SIDE, SIDE], align_corners=False)
+        own = owner % FRAMES_A_GROUP
+        each = torch.arange(len(owner), device=device)
+        labels[each, own] = torch.where(_within(where, box, 0.15), IGNORED, WRONG).to(torch.int8)
+        right = _within(where, box, 0.0)
+        labels[each, own] = torch.where(right, RIGHT, labels[each, own]).to(torch.int8)
+        seen = F.affine_grid(looks, [len(owner), 1, SIDE, SIDE], align_corners=False)
+        shape = (groups, FRAMES_A_GROUP * repeats)
+        return Pairs(
+            frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
+            queries=queries.view(*shape, 3, SIZE_PX, SIZE_PX),
+            on_it=_within(seen, box, 0.0).view(*shape, SIDE, SIDE),
+            labels=labels.view(*shape, FRAMES_A_GROUP, SIDE, SIDE),
+        )
+
+    def _tensor(self, rows: Sequence[np.ndarray]) -> Tensor:
+        return torch.tensor(np.array(rows), dtype=torch.float32, device=self.photos.device)
+
+    @staticmethod
+    def _region(rng: np.random.Generator) -> np.ndarray:
+        half = np.exp(rng.uniform(np.log(0.1), np.log(0.45))) * np.exp(rng.uniform(-0.3, 0.3, 2) * [1, -1])
+        half = half.clip(0.08, 0.5)
+        centre = rng.uniform(-0.75 + half, 0.75 - half)
+        return np.concatenate([centre - half, centre + half])
+
+
+def _square_photo(image: np.ndarray, device: torch.device | str) -> Tensor:
+    planes = torch.from_numpy(image.copy()).to(device)[None].permute(0, 3, 1, 2).float()
+    square = F.interpolate(planes, (PHOTO_PX, PHOTO_PX), mode="bilinear", antialias=True)
+    return square.round().to(torch.uint8)
+
+
+def varied(pictures: Tensor, generator: torch.Generator) -> Tensor:
+    """Other light, other camera: each of the pictures [n, 3, h, w] in [0, 1] for itself."""
+    n, device = len(pictures), pictures.device
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        drawn = torch.rand(n, *(shape or (1, 1, 1)), generator=generator, device=device)
+        return low + (high - low) * drawn
+
+    pictures = pictures.clamp(1e-4, 1) ** torch.exp(uniform(-0.45, 0.45))
+    pictures = pictures * uniform(0.65, 1.35) * torch.exp(uniform(-0.12, 0.12, 3, 1, 1))
+    mean = pictures.mean((1, 2, 3), keepdim=True)
+    pictures = mean + (pictures - mean) * uniform(0.6, 1.3)
+    grey = pictures.mean(1, keepdim=True)
+    pictures = grey + (pictures - grey) * uniform(0.4, 1.3) * (uniform(0, 1) > 0.08)
+    blurry = uniform(0, 1) < 0.35
+    height, width = pictures.shape[-2:]
+    factor = int(torch.randint(2, 5, (), generator=generator, device=device))
+    small = F.avg_pool2d(pictures, factor)
+    pictures = torch.where(blurry, F.interpolate(small, (height, width), mode="bilinear"), pictures)
+    noise = torch.randn(pictures.shape, generator=generator, device=device)
+    return (pictures + uniform(0, 0.05) * noise).clamp(0, 1)
+
+
+# --- Where things are ---------------------------------------------------------------------------
+# An affine map [2, 3] leads from the new picture to the old one, both in [-1, 1].
+
+
+def warped(pictures: Tensor, theta: Tensor, size: int, *, mode: str = "bilinear") -> Tensor:
+    grid = F.affine_grid(theta, [len(pictures), pictures.shape[1], size, size], align_corners=False)
+    return F.grid_sample(pictures, grid, mode=mode, align_corners=False)
+
+
+def place_for(box_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Brings a thing to a random size, and to a random place in the new picture; perhaps mirrored."""
+    side = math.sqrt((box_px[2] - box_px[0]) * (box_px[3] - box_px[1]))
+    wanted = math.exp(rng.uniform(*np.log(THING_PX)))
+    zoom = float(np.clip(wanted / side, *ZOOM))
+    middle = (box_px[:2] + box_px[2:]) / SIZE_PX - 1
+    target = rng.uniform(-0.8, 0.8, 2)
+    mirror = -1.0 if rng.random() < 0.5 else 1.0
+    scale = np.array([mirror / zoom, 1 / zoom])
+    # No more emptiness around the old picture than the zoom needs.
+    reach = abs(1 - 1 / zoom)
+    shift = (middle - scale * target).clip(-reach, reach)
+    return np.array([[scale[0], 0, shift[0]], [0, scale[1], shift[1]]])
+
+
+def _affine(scale: float, rng: np.random.Generator, *, turn: float, shift: float) -> np.ndarray:
+    angle, mirror = rng.uniform(-turn, turn), rng.choice([-1.0, 1.0])
+    stretch = np.exp(rng.uniform(-0.15, 0.15))
+    cos, sin = scale * np.cos(angle), scale * np.sin(angle)
+    x, y = rng.uniform(-shift, shift, 2)
+    return np.array([[mirror * cos * stretch, -sin / stretch, x], [mirror * sin * stretch, cos / stretch, y]])
+
+
+def _look(region: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A square around the region, turned and sheared a little: how the query shows it."""
+    half = (region[2:] - region[:2]).max() / 2 * rng.uniform(1.0, 1.35)
+    matrix = _affine(half, rng, turn=0.45, shift=0.0)
+    matrix[:, 2] = (region[:2] + region[2:]) / 2 + rng.uniform(-0.1, 0.1, 2) * half
+    return matrix
+
+
+def inside(boxes_unit: Tensor) -> Tensor:
+    """Boxes [n, 4] -> bool [n, 32, 32]: patches whose middle is in the box; the nearest if none is."""
+    centres = (torch.arange(SIDE, device=boxes_unit.device) + 0.5) / SIDE
+    x1, y1, x2, y2 = boxes_unit[:, :, None].unbind(1)
+    half = 0.5 / SIDE  # a box between two middles still has a patch
+    columns = (centres > torch.minimum(x1, (x1 + x2) / 2 - half)) & (
+        centres < torch.maximum(x2, (x1 + x2) / 2 + half)
+    )
+    rows = (centres > torch.minimum(y1, (y1 + y2) / 2 - half)) & (
+        centres < torch.maximum(y2, (y1 + y2) / 2 + half)
+    )
+    return rows[:, :, None] & columns[:, None, :]
+
+
+def _within(where: Tensor, boxes: Tensor, margin: float) -> Tensor:
+    """Points [n, h, w, 2] in boxes [n, 4], which are larger by `margin` of their sides."""
+    low, high = boxes[:, None, None, :2], boxes[:, None, None, 2:]
+    more = margin * (high - low)
+    return ((where > low - more) & (where < high + more)).all(-1)
+
+
+def _touched(boxes_px: Tensor, theta: Tensor) -> Tensor:
+    """bool [n, 32, 32]: patches of the new picture that boxes [n, 4] of the old one reach into."""
+    where = F.affine_grid(theta, [len(boxes_px), 1, SIDE, SIDE], align_corners=False)
+    half_patch = theta[:, [0, 1], [0, 1]].abs()[:, None, None] / SIDE
+    unit = boxes_px / (SIZE_PX / 2) - 1
+    low, high = unit[:, None, None, :2] - half_patch, unit[:, None, None, 2:] + half_patch
+    return ((where > low) & (where < high)).all(-1)
+
+
+def _enlarged(queries: Tensor) -> Tensor:
+    return F.interpolate(queries, (SIZE_PX, SIZE_PX), mode="bilinear")

@@ -1,0 +1,264 @@
+"""Training clips out of harvested walks, as features of a frozen backbone that are computed once.
+
+Every thing in a walk is a question, so a few hundred walks give more clips than a run can use. Each round the
+walks are augmented anew and encoded again: seconds, against minutes of training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lastseen.box import Letterbox
+from lastseen.errors import TrainError
+from lastseen.model import Backbone, VQLoCConfig
+from lastseen.model.inputs import normalised, padded
+from lastseen.train.augment import AugmentConfig, augment_clip
+from lastseen.train.batch import Batch
+from lastseen.train.gallery import Gallery
+from lastseen.train.pairs import varied
+
+ENCODED_AT_ONCE = 256  # pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthData:
+    """Walks of the synthetic world, rendered before the first step (or found) in `folder`."""
+
+    folder: str = "walks"
+    assets: str | None = None  # a folder of asset packs; none: things drawn at run time
+    scans: str | None = None  # a folder of scanned objects
+    walks: int = 150  # through rooms
+    photos: int = 300  # over photographs
+    seconds: float = 50.0  # of each walk through a room
+    workers: int = 1  # processes that render
+    refresh_steps: int | None = 500  # augment and encode anew every so many steps; none: never
+    photo_share: float = 0.3  # of clips
+    absent_share: float = 0.2  # of clips: the thing is not in them
+    cut_share: float = 0.35  # of clips that begin or end in another walk
+    fast_share: float = 0.2  # of clips at twice the speed
+    augment: AugmentConfig = AugmentConfig(
+        hue=0.03, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
+    )
+
+
+def open_source(
+    data: SynthData, model: VQLoCConfig, backbone: Backbone, batch: int, seed: int, device: torch.device | str
+) -> FeatureStore:
+    """Renders what is missing in the folder and reads it all."""
+    from lastseen.synth.library import open_library
+    from lastseen.train.harvest import harvest
+
+    packs, scans = (Path(p) if p else None for p in (data.assets, data.scans))
+    paths = harvest(
+        data.folder,
+        partial(open_library, "train", packs, scans),
+        walks=data.walks,
+        photos=data.photos,
+        seconds=data.seconds,
+        seed=seed,
+        device=device,
+        workers=data.workers,
+    )
+    return FeatureStore(Gallery.open(paths, device), data, model, backbone, batch, seed)
+
+
+class FeatureStore:
+    """A Source of batches. N frames of all walks, K things in all of them, V views of things.
+
+    | features | float16 [N, channels, side, side]                |
+    | views    | float16 [V, channels, side, side]                |
+    | boxes    | per walk float32 [T, K, 4] in the padded square  |
+    | visible  | per walk bool [T, K]                             |
+    """
+
+    def __init__(
+        self,
+        gallery: Gallery,
+        data: SynthData,
+        model: VQLoCConfig,
+        backbone: Backbone,
+        batch: int,
+        seed: int,
+    ) -> None:
+        self.gallery, self.data, self.model, self.size, self.seed = gallery, data, model, batch, seed
+        self.backbone = backbone.to(gallery.device).eval()
+        lengths = [len(frames) for frames in gallery.frames]
+        if max(lengths) < model.clip_length:
+            raise TrainError(f"the walks have {max(lengths)} frames, a clip has {model.clip_length}")
+        self.starts = np.cumsum([0, *lengths[:-1]])
+        self.lengths = np.array(lengths)
+        self._round: int | None = None
+        self._rooms = [n for n, w in enumerate(gallery.walks) if w.source == "room" and self._things(n).size]
+        self._photos = [
+            n for n, w in enumerate(gallery.walks) if w.source == "photo" and self._things(n).size
+        ]
+        if not self._rooms and not self._photos:
+            raise TrainError("no thing in these walks can be asked for")
+
+    def batch(self, step: int) -> Batch:
+        """Depends on the seed and the step alone."""
+        every = self.data.refresh_steps
+        self._refresh(0 if every is None else step // every)
+        rng = np.random.default_rng([self.seed, step])
+        drawn = [self._draw(rng) for _ in range(self.size)]
+        device = self.gallery.device
+        index = torch.tensor(np.array([d.frames for d in drawn]), device=device)
+        shown = [set().union(*(self.gallery.walks[w].present for w in d.walks)) for d in drawn]
+        unrelated = torch.tensor([[d.group not in names for names in shown] for d in drawn], device=device)
+        boxes, visible = (torch.stack([getattr(d, name) for d in drawn]) for name in ("boxes", "visible"))
+        return Batch(
+            clips=self.features[index],
+            queries=self.views[torch.tensor([d.view for d in drawn], device=device)],
+            boxes_unit=boxes.to(device),
+            visible=visible.to(device),
+            unrelated=unrelated,
+        )
+
+    # --- what is drawn ---
+
+    def _things(self, walk: int) -> np.ndarray:
+        """Which of a walk's things can be asked for."""
+        census = self.gallery.walks[walk]
+        known = [bool(self.gallery.views_of.get(name)) for name in census.names]
+        return np.flatnonzero(known)
+
+    def _draw(self, rng: np.random.Generator) -> _Drawn:
+        while True:
+            photo = bool(self._photos) and (not self._rooms or rng.random() < self.data.photo_share)
+            walks = self._photos if photo else self._rooms
+            drawn = self._try(int(walks[rng.integers(len(walks))]), rng)
+            if drawn is not None:
+                return drawn
+
+    def _try(self, walk: int, rng: np.random.Generator) -> _Drawn | None:
+        census, length = self.gallery.walks[walk], self.model.clip_length
+        things = self._things(walk)
+        sides = np.sqrt(np.nanmean(_areas(self.boxes[walk][:, things]), 0).clip(1e-4))
+        thing = int(rng.choice(things, p=sides / sides.sum()))
+        stride = 2 if rng.random() < self.data.fast_share and self.lengths[walk] >= 2 * length else 1
+        last = self.lengths[walk] - stride * (length - 1)
+        if last < 1:
+            return None
+        counts = np.array(
+            [self.visible[walk][s : s + stride * length : stride, thing].sum() for s in range(last)]
+        )
+        absent = rng.random() < self.data.absent_share
+        fitting = np.flatnonzero(counts == 0 if absent else counts >= min(3, length))
+        if not len(fitting):
+            return None
+        own = int(rng.choice(fitting)) + stride * np.arange(length)
+        views = self.gallery.askable(walk, thing, own.tolist())
+        if not views:
+            return None
+        boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
+        frames, walks = self.starts[walk] + own, {walk}
+        if rng.random() < self.data.cut_share:
+            frames, visible, other = self._cut(frames, visible, census.groups[thing], rng)
+            walks.add(other)
+        return _Drawn(
+            frames=frames,
+            boxes=torch.from_numpy(np.nan_to_num(boxes)),
+            visible=torch.from_numpy(visible),
+            view=int(views[rng.integers(len(views))]),
+            group=census.groups[thing],
+            walks=frozenset(walks),
+        )
+
+    def _cut(
+        self, frames: np.ndarray, visible: np.ndarray, group: str, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """The beginning or the end comes from a walk where the thing is not."""
+        for _ in range(8):
+            other = int(rng.integers(len(self.lengths)))
+            if group not in self.gallery.walks[other].present:
+                break
+        else:
+            return frames, visible, other
+        length = len(frames)
+        at = int(rng.integers(4, length - 3)) if length > 8 else length // 2
+        part = slice(0, at) if rng.random() < 0.5 else slice(at, length)
+        count = part.stop - part.start
+        first = int(rng.integers(self.lengths[other] - count + 1))
+        frames, visible = frames.copy(), visible.copy()
+        frames[part] = self.starts[other] + first + np.arange(count)
+        visible[part] = False
+        return frames, visible, other
+
+    # --- what is kept ---
+
+    @torch.no_grad()
+    def _refresh(self, number: int) -> None:
+        if self._round == number:
+            return
+        self._round = number
+        channels, side = self.model.backbone.channels, self.model.side
+        device = self.gallery.device
+        if not hasattr(self, "features"):
+            shape = (channels, side, side)
+            self.features = torch.empty(int(self.lengths.sum()), *shape, dtype=torch.float16, device=device)
+            self.views = torch.empty(len(self.gallery.views), *shape, dtype=torch.float16, device=device)
+        self.boxes: list[np.ndarray] = []
+        self.visible: list[np.ndarray] = []
+        for walk, start in enumerate(self.starts):
+            generator = torch.Generator().manual_seed(hash((self.seed, number, walk)) & 0x7FFFFFFF)
+            frames, boxes, visible = self._augmented(walk, generator)
+            self._encode(frames, self.features[start : start + len(frames)])
+            self.boxes.append(np.where(visible[..., None], boxes, np.nan))
+            self.visible.append(visible)
+        generator = torch.Generator(device).manual_seed(hash((self.seed, number)) & 0x7FFFFFFF)
+        size = self.model.image_size
+        for first in range(0, len(self.views), ENCODED_AT_ONCE):
+            part = slice(first, first + ENCODED_AT_ONCE)
+            pictures = self.gallery.views[part].permute(0, 3, 1, 2).float() / 255
+            pictures = F.interpolate(pictures, (size, size), mode="bilinear")
+            if self.data.augment.query_jitter:
+                pictures = varied(pictures, generator)
+            self._encode(normalised(pictures), self.views[part])
+
+    def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
+        """Normalised frames in their square; boxes in its unit square and visibility of all things."""
+        census, images = self.gallery.walks[walk], self.gallery.frames[walk]
+        height, width = images.shape[1:3]
+        sides = np.array([width, height, width, height], np.float32)
+        boxes, visible = torch.from_numpy(census.boxes_px / sides), torch.from_numpy(census.visible)
+        frames = images.permute(0, 3, 1, 2).float() / 255
+        frames, boxes, visible = augment_clip(
+            frames, boxes.nan_to_num(), visible, self.data.augment, generator
+        )
+        box = Letterbox.square(width, height, self.model.image_size)
+        if (box.content_width, box.content_height) != (width, height):
+            frames = F.interpolate(
+                frames, (box.content_height, box.content_width), mode="bilinear", antialias=True
+            )
+        frames = normalised(padded(frames, box, self.model.padding))
+        scale = np.array([box.content_width, box.content_height] * 2, np.float32)
+        boxes_px = boxes.numpy() * scale + np.array([box.left, box.top] * 2, np.float32)
+        return frames, boxes_px / self.model.image_size, visible.numpy()
+
+    def _encode(self, pictures: Tensor, into: Tensor) -> None:
+        device = pictures.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            for first in range(0, len(pictures), ENCODED_AT_ONCE):
+                part = slice(first, first + ENCODED_AT_ONCE)
+                into[part] = self.backbone(pictures[part]).to(into.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Drawn:
+    frames: np.ndarray  # [t] of all frames
+    boxes: Tensor
+    visible: Tensor
+    view: int
+    group: str
+    walks: frozenset[int]
+
+
+def _areas(boxes: np.ndarray) -> np.ndarray:
+    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
