@@ -32,7 +32,8 @@ def write_preview(
 ) -> str:
     """Writes a picture, or a video if the name ends in .mp4; returns who made what is in it, as Markdown."""
     check_writable(path, (".jpg", ".jpeg", ".png", ".webp", ".mp4"))
-    short = replace(settings, duration_s=(SECONDS, SECONDS))
+    # Only frames whose truth is known: between them a box would be a guess.
+    short = replace(settings, fps=TRUTH_FPS, duration_s=(SECONDS, SECONDS))
     plan = plan_episode(library, np.random.default_rng(seed), short, device=device)
     frames = drawn_frames(plan)
     if Path(path).suffix.lower() == ".mp4":
@@ -41,28 +42,24 @@ def write_preview(
                 writer.write(frame)
     else:
         with whole_file(path) as building:
-            Image.fromarray(contact_sheet(list(frames)[:: round(short.fps / TRUTH_FPS)])).save(
+            Image.fromarray(contact_sheet(list(frames))).save(
                 building, quality=90
             )
     return attribution([*plan.items(), *library.surfaces])
 
 
 def drawn_frames(plan: EpisodePlan) -> Iterator[np.ndarray]:
-    """Every frame with a box around each thing that is asked for; between truth frames, half-way boxes."""
+    """Every frame with a box around each thing that is asked for."""
     parts = list(render_episode(plan))
     boxes = np.concatenate([part.boxes_px for part in parts])
     share = np.concatenate([part.share for part in parts])
-    settings = plan.settings
-    boxes[~sightings(boxes, share, max(settings.width_px, settings.height_px))] = np.nan
+    visible = sightings(boxes, share, max(plan.settings.width_px, plan.settings.height_px))
     images = (image for part in parts for image in part.images.cpu().numpy())
-    for number, image in enumerate(images):
-        row, rest = divmod(number * TRUTH_FPS / settings.fps, 1)
-        following = boxes[min(int(row) + 1, len(boxes) - 1)]
-        now = (1 - rest) * boxes[int(row)] + rest * following if rest else boxes[int(row)]
+    for image, around, seen in zip(images, boxes, visible):
         picture = Image.fromarray(image)
         draw = ImageDraw.Draw(picture)
-        for thing in np.flatnonzero(np.isfinite(now).all(1)):
-            draw.rectangle(now[thing].tolist(), outline=COLOURS[thing % len(COLOURS)], width=2)
+        for thing in np.flatnonzero(seen):
+            draw.rectangle(around[thing].tolist(), outline=COLOURS[thing % len(COLOURS)], width=2)
         yield np.asarray(picture)
 
 

@@ -140,7 +140,9 @@ class FeatureStore:
     def _try(self, walk: int, rng: np.random.Generator) -> _Drawn | None:
         census, length = self.gallery.walks[walk], self.model.clip_length
         things = self._things(walk)
-        sides = np.sqrt(np.nanmean(_areas(self.boxes[walk][:, things]), 0).clip(1e-4))
+        # Larger things more often, since there are far more small ones; 1e-4: cropped away altogether.
+        areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
+        sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
         thing = int(rng.choice(things, p=sides / sides.sum()))
         stride = 2 if rng.random() < self.data.fast_share and self.lengths[walk] >= 2 * length else 1
         last = self.lengths[walk] - stride * (length - 1)
