@@ -7,7 +7,8 @@ from torch import nn
 
 from lastseen.box import Box
 from lastseen.model import VIT_B, VIT_S, BackboneConfig, Predictions, VQLoC, VQLoCConfig
-from lastseen.model.matching import similarity_maps
+from lastseen.model.inputs import patches_inside
+from lastseen.model.matching import MAPS, similarity_maps
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
@@ -134,6 +135,7 @@ def test_a_clip_of_31_frames_is_refused(model):
         ({"image_size": 224}, 3072),
         ({"backbone": TINY.using(0, 1, final_norm=False)}, 3072),
         ({"match_dim": 16}, 3072),
+        ({"match_dim": 16, "fusion": "match", "mask_query": True}, 3072),
         ({"match_dim": 16, "fine": True, "image_size": 224}, 3072),
         ({"fine": True, "anchors": False, "image_size": 224}, 1),
     ],
@@ -157,13 +159,24 @@ def test_similarity_maps_are_highest_where_the_querys_patch_is():
     frames = F.normalize(torch.randn(1, 2, 16, 8, 8, generator=generator), dim=2)
     query = F.normalize(torch.randn(1, 16, 8, 8, generator=generator), dim=1)
     query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, :, None, None]
-    weights = torch.full((1, 1, 8, 8), 0.9)
-    maps = similarity_maps(frames, query, weights)
-    assert maps.shape == (1, 2, 3, 8, 8)
-    assert maps[0, :, 0].flatten().argmax() == 64 + 5 * 8 + 6
-    assert maps[0, 1, 0, 5, 6].item() == pytest.approx(0.9, abs=1e-4)
-    weights[..., 2:4, 2:4] = 1e-6  # now that patch does not count
-    assert similarity_maps(frames, query, weights)[0, 1, 0, 5, 6] < 0.7
+    maps = similarity_maps(frames, query)
+    assert maps.shape == (1, 2, MAPS, 8, 8)
+    likest, below, to_peak = maps[0, :, 0], maps[0, :, -3], maps[0, :, -2]
+    assert likest.flatten().argmax() == 64 + 5 * 8 + 6
+    assert likest[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
+    assert below[1, 5, 6] == 0
+    assert below.max() == 0
+    assert to_peak[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
+    query[..., 2:4, 2:4] = 0  # not the thing's: now that patch does not count
+    assert similarity_maps(frames, query)[0, 1, 0, 5, 6] < 0.9
+
+
+def test_patches_inside_a_box_are_those_whose_middle_is_in_it():
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 1.0], [0.3, 0.3, 0.31, 0.31]])
+    inside = patches_inside(boxes, 4)
+    assert inside[0, 0].tolist() == [[1, 1, 0, 0]] * 4
+    assert inside[1].sum() == 1
+    assert inside[1, 0, 1, 1] == 1
 
 
 def test_the_model_has_the_papers_number_of_trained_parameters():

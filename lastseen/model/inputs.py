@@ -30,9 +30,34 @@ def padded(content: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
 
 def query_crop(picture: Tensor, box: Box, size: int) -> Tensor:
     """The square around the thing in a picture [h, w, 3] uint8 -> [1, 3, size, size] in [0, 1]"""
+    x1, y1, x2, y2 = _square(picture, box)
+    return resized(picture[None, y1:y2, x1:x2], size, size)
+
+
+def box_in_crop(picture: Tensor, box: Box) -> Tensor:
+    """Where the thing is in its `query_crop`: [4] x1 y1 x2 y2 in the unit square"""
+    x1, y1, x2, y2 = _square(picture, box)
+    unit = box.shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
+    return torch.tensor(unit.xyxy).clamp(0, 1)
+
+
+def _square(picture: Tensor, box: Box) -> tuple[int, int, int, int]:
     height, width = picture.shape[:2]
     x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
-    return resized(picture[None, y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)], size, size)
+    return x1, y1, max(x2, x1 + 1), max(y2, y1 + 1)
+
+
+def patches_inside(boxes_unit: Tensor, side: int) -> Tensor:
+    """Boxes [n, 4] -> [n, 1, side, side] of 0 and 1: patches whose middle is in it, or the nearest."""
+    centres = (torch.arange(side, device=boxes_unit.device) + 0.5) / side
+    x1, y1, x2, y2 = boxes_unit[:, :, None].unbind(1)
+    half = 0.5 / side  # a box between two middles still has a patch
+    columns, rows = (
+        (centres >= torch.minimum(low, (low + high) / 2 - half))
+        & (centres <= torch.maximum(high, (low + high) / 2 + half))
+        for low, high in ((x1, x2), (y1, y2))
+    )
+    return (rows[:, None, :, None] & columns[:, None, None, :]).to(boxes_unit.dtype)
 
 
 def resized(pictures: Tensor, width: int, height: int) -> Tensor:

@@ -1,7 +1,8 @@
-"""Correspondence that is told outright how like the query each patch is.
+"""Correspondence by plain similarity: how like the query each patch of a frame is, as maps.
 
-Attention says *what* of the query a patch resembles, normalised over the query: it cannot say *how much*.
-Here the plain similarity of trained patch features stands beside it. Ours, not the paper's.
+Ours, not the paper's. Attention says *what* of the query a patch resembles, normalised over the query: it
+cannot say *how much*. And it hands the picture's own features on, so that heads learn the looks of what they
+are trained on. Similarity maps look alike in any world, rendered or real.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 from lastseen.model.correspondence import SpatialTransformer, conv_block
 
 SHARPNESS = 20.0  # of the soft maximum over the query's patches
+PARTS = 3  # a query is also compared part by part, so that its layout shows: PARTS x PARTS of them
+NEIGHBOURS = 4  # patches at the peak, whose like in the same frame is looked for
+MAPS = 3 + PARTS**2 + 3
 
 
 class MatchingReduce(nn.Module):
-    """Backbone features -> those of the paper's reduction, and beside them unit vectors to compare.
+    """Backbone features -> unit vectors to compare, beside (if `dim`) those of the paper's reduction.
 
     | in  | [n, channels, h, w]    |
     | out | [n, dim + match, h, w] |
@@ -25,12 +29,14 @@ class MatchingReduce(nn.Module):
 
     def __init__(self, channels: int, dim: int, match: int) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim))
+        self.blocks = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim)) if dim else None
         self.embed = nn.Conv2d(channels, match, 1, bias=False)
         nn.init.orthogonal_(self.embed.weight.view(match, channels))
 
     def forward(self, features: Tensor) -> Tensor:
         unit = F.normalize(self.embed(features).float(), dim=1)
+        if self.blocks is None:
+            return unit
         reduced = self.blocks(features)
         return torch.cat([reduced, unit.to(reduced.dtype)], 1)
 
@@ -38,49 +44,79 @@ class MatchingReduce(nn.Module):
 class MatchingTransformer(SpatialTransformer):
     """The paper's spatial transformer, plus similarity maps added to what it gives.
 
-    | prepare | frames [n, dim + match, h, w] -> the same shape                                  |
+    | prepare | frames [n, dim + match, h, w] -> the same shape                                       |
     | forward | prepared [b, t, dim + match, h, w], query [b, dim + match, h, w] -> [b, t, dim, h, w] |
     """
 
-    def __init__(self, dim: int = 256, *, side: int = 32, layers: int = 1) -> None:
+    def __init__(self, dim: int = 256, *, layers: int = 1) -> None:
         super().__init__(dim, layers=layers)
         self.dim = dim
-        # Which of the query's patches count: those of the thing, not of what surrounds it.
-        self.weigh = _small_net(dim, 1, dim // 4)
-        self.place = nn.Parameter(torch.zeros(1, 1, side, side))
-        self.show = _small_net(3, dim, dim // 4)
+        self.maps = MapReader(dim)
 
     def prepare(self, frames: Tensor) -> Tensor:
         return torch.cat([super().prepare(frames[:, : self.dim]), frames[:, self.dim :]], 1)
 
     def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
         tokens = super().forward(prepared[:, :, : self.dim], query[:, : self.dim])
-        weights = (self.weigh(query[:, : self.dim]) + self.place).sigmoid()
-        maps = similarity_maps(prepared[:, :, self.dim :], query[:, self.dim :], weights)
-        shown = self.show(rearrange(maps, "b t c h w -> (b t) c h w"))
-        return tokens + rearrange(shown, "(b t) c h w -> b t c h w", b=len(tokens))
+        return tokens + self.maps(prepared[:, :, self.dim :], query[:, self.dim :])
 
 
-def _small_net(channels_in: int, channels_out: int, hidden: int) -> nn.Sequential:
-    first = nn.Conv2d(channels_in, hidden, 3, padding=1)
-    return nn.Sequential(first, nn.GELU(), nn.Conv2d(hidden, channels_out, 1))
+class MatchFusion(nn.Module):
+    """Similarity maps alone: nothing of a frame but its likeness to the query is handed on.
+
+    | prepare | frames [n, match, h, w], as they are                              |
+    | forward | prepared [b, t, match, h, w], query [b, match, h, w] -> [b, t, dim, h, w] |
+    """
+
+    def __init__(self, dim: int = 256) -> None:
+        super().__init__()
+        self.maps = MapReader(dim)
+
+    def prepare(self, frames: Tensor) -> Tensor:
+        return frames
+
+    def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
+        return self.maps(prepared, query)
 
 
-def similarity_maps(frames: Tensor, query: Tensor, weights: Tensor) -> Tensor:
-    """Unit vectors [b, t, m, h, w] and [b, m, h, w] with weights [b, 1, h, w] in (0, 1) -> [b, t, 3, h, w].
+class MapReader(nn.Module):
+    """Unit vectors of frames and query -> similarity maps -> features [b, t, dim, h, w]."""
 
-    To the likest patch of the query, to the softly likest, and to the mean of all.
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.read = nn.Sequential(*conv_block(MAPS, dim), *conv_block(dim, dim))
+
+    def forward(self, frames: Tensor, query: Tensor) -> Tensor:
+        maps = rearrange(similarity_maps(frames, query), "b t c h w -> (b t) c h w")
+        return rearrange(self.read(maps), "(b t) c h w -> b t c h w", b=len(frames))
+
+
+def similarity_maps(frames: Tensor, query: Tensor) -> Tensor:
+    """Unit vectors [b, t, m, h, w] and [b, m, h, w] (zero where the thing is not) -> [b, t, MAPS, h, w].
+
+    To the likest patch of the query, to the softly likest, to the mean of all, and to each part's mean; how
+    far below the frame's best the likest is; and how like the frame's own best patches each patch is.
     """
     height = frames.shape[3]
     # A query fills its picture, so half its resolution is plenty.
-    small = F.avg_pool2d(query * weights, 2)
-    weight = rearrange(F.avg_pool2d(weights, 2), "b 1 h w -> b 1 (h w)").clamp(min=1e-4)
-    unit = F.normalize(small.float(), dim=1).to(frames.dtype)
+    small = F.avg_pool2d(query.float(), 2)
+    there = rearrange(small, "b m h w -> b (h w) m").norm(dim=-1) > 1e-3
+    unit = rearrange(F.normalize(small, dim=1), "b m h w -> b m (h w)").to(frames.dtype)
     tokens = rearrange(frames, "b t m h w -> b (t h w) m")
-    cosine = tokens @ rearrange(unit, "b m h w -> b m (h w)")
-    likest = (cosine * weight).amax(-1)
-    softly = torch.logsumexp(SHARPNESS * cosine.float() + weight.float().log(), -1) / SHARPNESS
-    mean = F.normalize(small.float().mean((2, 3)), dim=1).to(frames.dtype)
-    typical = (tokens @ mean[..., None]).squeeze(-1)
-    maps = torch.stack([likest, softly.to(likest.dtype), typical], -1)
-    return rearrange(maps, "b (t h w) c -> b t c h w", t=frames.shape[1], h=height)
+    cosine = (tokens @ unit).float().masked_fill(~there[:, None], -1.0)
+    likest = cosine.amax(-1)
+    count = there.sum(1).clamp(min=1)[:, None]
+    softly = (torch.logsumexp(SHARPNESS * cosine, -1) - count.log()) / SHARPNESS
+    parts = F.normalize(F.adaptive_avg_pool2d(query.float(), PARTS).flatten(2), dim=1)
+    whole = F.normalize(query.float().mean((2, 3)), dim=1)[..., None]
+    typical = (tokens @ torch.cat([whole, parts], 2).to(frames.dtype)).float()
+    shape = {"t": frames.shape[1], "h": height}
+    flat = rearrange(likest, "b (t h w) -> b t (h w)", **shape)
+    best, where = flat.topk(NEIGHBOURS, -1)
+    below = rearrange(flat - best[..., :1], "b t s -> b (t s)")
+    patches = rearrange(tokens, "b (t s) m -> b t s m", t=shape["t"])
+    peaks = patches.take_along_dim(where[..., None], 2)
+    like = (patches @ peaks.transpose(-1, -2)).float()
+    like = rearrange(torch.stack([like[..., 0], like.mean(-1)], -1), "b t s c -> b (t s) c")
+    maps = torch.cat([likest[..., None], softly[..., None], typical, below[..., None], like], -1)
+    return rearrange(maps, "b (t h w) c -> b t c h w", **shape).to(frames.dtype)

@@ -13,8 +13,8 @@ from lastseen.box import Box, Letterbox
 from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
-from lastseen.model.inputs import letterboxed, normalised, query_crop
-from lastseen.model.matching import MatchingReduce, MatchingTransformer
+from lastseen.model.inputs import box_in_crop, letterboxed, normalised, patches_inside, query_crop
+from lastseen.model.matching import MatchFusion, MatchingReduce, MatchingTransformer
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 GRID = 8  # the propagation's grid; the head's is twice as fine
@@ -28,19 +28,20 @@ class VQLoCConfig:
     image_size: int = 448  # or 224
     clip_length: int = 30  # frames
     dim: int = 256
-    fusion: str = "attention"  # or "conv"
+    fusion: str = "attention"  # or "conv"; ours: "match", similarity maps alone (needs match_dim)
     spatial_layers: int = 1  # or 3
     attention_radius: int | None = 2  # frames on each side; None: the whole clip
     anchors: bool = True
-    match_dim: int = 0  # ours: channels of plain similarity beside the attention; 0: none, as in the paper
+    match_dim: int = 0  # ours: channels of the vectors whose similarity is mapped; 0: none, as in the paper
+    mask_query: bool = False  # ours: patches of a query that are not the thing's do not count
     fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
 
     def __post_init__(self) -> None:
-        if self.fusion not in ("attention", "conv"):
-            raise ValueError(f'fusion must be "attention" or "conv", got {self.fusion!r}')
-        if self.match_dim and self.fusion != "attention":
-            raise ValueError('match_dim goes with fusion "attention"')
+        if self.fusion not in ("attention", "conv", "match"):
+            raise ValueError(f'fusion must be "attention", "conv" or "match", got {self.fusion!r}')
+        if bool(self.match_dim) != (self.fusion == "match") and self.fusion != "attention":
+            raise ValueError('fusion "match" needs match_dim, and fusion "conv" takes none')
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
 
@@ -74,7 +75,7 @@ class VQLoC(nn.Module):
         config: VQLoCConfig,
         backbone: nn.Module,
         reduce: nn.Module,
-        correspondence: SpatialTransformer | ConvFusion,
+        correspondence: SpatialTransformer | ConvFusion | MatchFusion,
         propagation: SpatioTemporalTransformer,
         head: AnchorHead | SingleBoxHead,
     ) -> None:
@@ -88,18 +89,21 @@ class VQLoC(nn.Module):
 
     @classmethod
     def from_config(cls, config: VQLoCConfig) -> VQLoC:
-        channels, dim = config.backbone.channels, config.dim
+        channels, dim, match = config.backbone.channels, config.dim, config.match_dim
         reduce: nn.Module = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim))
-        correspondence: SpatialTransformer | ConvFusion
-        if config.match_dim:
-            reduce = MatchingReduce(channels, dim, config.match_dim)
-            correspondence = MatchingTransformer(dim, side=config.side, layers=config.spatial_layers)
-        elif config.fusion == "attention":
-            correspondence = SpatialTransformer(dim, layers=config.spatial_layers)
-        else:
+        correspondence: SpatialTransformer | ConvFusion | MatchFusion
+        if config.fusion == "match":
+            reduce, correspondence = MatchingReduce(channels, 0, match), MatchFusion(dim)
+        elif config.fusion == "conv":
             correspondence = ConvFusion(dim, config.side)
+        elif match:
+            reduce = MatchingReduce(channels, dim, match)
+            correspondence = MatchingTransformer(dim, layers=config.spatial_layers)
+        else:
+            correspondence = SpatialTransformer(dim, layers=config.spatial_layers)
         propagation = SpatioTemporalTransformer(
             config.dim,
+            hidden=8 * config.dim,
             radius=config.attention_radius,
             clip_length=config.clip_length,
             side=config.side,
@@ -178,7 +182,12 @@ class VQLoC(nn.Module):
 
     def encode_view(self, picture: Tensor, box: Box) -> Tensor:
         """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, side, side]"""
-        return self.encode_query(normalised(query_crop(picture, box, self.config.image_size)))[0]
+        features = self.backbone(normalised(query_crop(picture, box, self.config.image_size)))
+        if self.config.mask_query:
+            features = features * patches_inside(
+                box_in_crop(picture, box)[None].to(features), self.config.side
+            )
+        return self.reduce(features)[0]
 
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
         """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""

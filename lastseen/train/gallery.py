@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.errors import TrainError
-from lastseen.model.inputs import resized
+from lastseen.model.inputs import box_in_crop, query_crop
 from lastseen.synth.census import Census
 
 VIEW_PX = 224  # side of a kept picture of a thing
@@ -131,10 +131,5 @@ def good_frames(walk: Census, thing: int) -> list[int]:
 def square_view(picture: Tensor, box: Box) -> tuple[Tensor, Tensor]:
     """The square around the thing in a picture [h, w, 3] uint8 -> uint8 [VIEW_PX, VIEW_PX, 3], and the
     thing's box [4] in its unit square"""
-    height, width = picture.shape[:2]
-    x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
-    x2, y2 = max(x2, x1 + 1), max(y2, y1 + 1)
-    view = resized(picture[None, y1:y2, x1:x2], VIEW_PX, VIEW_PX)[0]
-    inside = box.shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
-    unit = torch.tensor(inside.xyxy, dtype=torch.float32, device=picture.device).clamp(0, 1)
-    return (view * 255).round().to(torch.uint8).permute(1, 2, 0), unit
+    view = query_crop(picture, box, VIEW_PX)[0]
+    return (view * 255).round().to(torch.uint8).permute(1, 2, 0), box_in_crop(picture, box).to(view.device)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,10 @@ from lastseen.errors import TrainError
 from lastseen.files import whole_file
 from lastseen.model import Backbone
 from lastseen.model.inputs import normalised
-from lastseen.train.optimiser import lr_factor
+from lastseen.train.checkpoint import Checkpoint, RunFolder
+from lastseen.train.log import RunLog
+from lastseen.train.optimiser import lr_factor, optimiser_tensors, restore_optimiser, set_lr
 from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, varied
-from lastseen.weights import load_backbone
-
-Log = Callable[[dict[str, float]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +43,7 @@ class MatchingConfig:
     hardest: int = 192  # wrong patches of each query that count
     seed: int = 0
     log_every: int = 50
+    checkpoint_every: int = 500
 
 
 class Matcher(nn.Module):
@@ -70,45 +69,77 @@ def train_matching(
     walks: WalkPairs,
     photos: PhotoPairs | None,
     *,
-    start: Backbone | None = None,
+    start: Backbone,
     device: torch.device | str = "cpu",
-    log: Log | None = None,
-    seconds: float | None = None,
+    folder: RunFolder | None = None,
+    minutes: float | None = None,
 ) -> Backbone:
-    """The backbone cut to `depth` blocks, trained. With `seconds` the schedule follows the clock instead."""
-    backbone = (start or load_backbone()).shortened(config.depth).to(device).train()
-    if not 0 <= config.first_block < config.depth:
-        raise TrainError(f"first_block must be 0 to {config.depth - 1}, got {config.first_block}")
-    backbone.requires_grad_(False)
-    learning = [p for b in backbone.blocks[config.first_block :] for p in b.requires_grad_(True).parameters()]
-    matcher = Matcher().to(device)
-    groups: list[dict[str, Any]] = [
-        {"params": learning},
-        {"params": list(matcher.parameters()), "lr": 1e-2, "weight_decay": 0.0},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
-    base = [group["lr"] for group in optimiser.param_groups]
-    began, step, steps = time.monotonic(), 0, config.steps
-    while step < steps:
-        done = step / steps if seconds is None else min((time.monotonic() - began) / seconds, 1.0)
-        if done >= 1:
+    """`start` cut to `depth` blocks and trained; with a folder it goes on from the last checkpoint there."""
+    run = _Run(config, start.shortened(config.depth).to(device))
+    done = run.restore(folder) if folder else 0
+    log = RunLog(folder.log, steps=config.steps, start=done) if folder else None
+    began = time.monotonic()
+    while done < config.steps:
+        rng = np.random.default_rng([config.seed, done])
+        loss, right = run.step(done, draw_pairs(walks, photos, config, rng), rng)
+        done += 1
+        over = minutes is not None and time.monotonic() - began > 60 * minutes
+        if log and (done % config.log_every == 0 or done == config.steps):
+            log.write(done, {"loss": loss.item(), "right": right.item(), "lr": run.lr})
+        if folder and (over or done == config.steps or done % config.checkpoint_every == 0):
+            folder.save(done, run.checkpoint())
+        if over:
             break
-        factor = lr_factor(round(done * 1000), warmup_steps=1, steps=1000) * min(
-            1, step / config.warmup_steps
-        )
-        for group, lr in zip(optimiser.param_groups, base):
-            group["lr"] = lr * max(factor, 1e-3)
-        rng = np.random.default_rng([config.seed, step])
-        pairs = draw_pairs(walks, photos, config, rng)
-        loss, right = matching_loss(backbone, matcher, pairs, config, rng)
-        optimiser.zero_grad(set_to_none=True)
+    return run.backbone.eval().requires_grad_(False)
+
+
+class _Run:
+    """All that changes from step to step."""
+
+    def __init__(self, config: MatchingConfig, backbone: Backbone) -> None:
+        if not 0 <= config.first_block < config.depth:
+            raise TrainError(f"first_block must be 0 to {config.depth - 1}, got {config.first_block}")
+        self.config, self.backbone = config, backbone.train().requires_grad_(False)
+        for block in backbone.blocks[config.first_block :]:
+            block.requires_grad_(True)
+        self.matcher = Matcher().to(backbone.pos_embed.device)
+        both = nn.ModuleDict({"backbone": backbone, "matcher": self.matcher})
+        self.learning = {name: p for name, p in both.named_parameters() if p.requires_grad}
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in backbone.parameters() if p.requires_grad], "factor": 1.0},
+            # Two numbers that set the scale of all scores: they must find their place soon.
+            {"params": list(self.matcher.parameters()), "factor": 125.0, "weight_decay": 0.0},
+        ]
+        self.optimiser = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
+        self.lr = 0.0
+
+    def step(self, number: int, pairs: list[Pairs], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        config = self.config
+        self.lr = config.lr * lr_factor(number, warmup_steps=config.warmup_steps, steps=config.steps)
+        set_lr(self.optimiser, self.lr)
+        loss, right = matching_loss(self.backbone, self.matcher, pairs, config, rng)
+        self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([loss])
-        torch.nn.utils.clip_grad_norm_(learning, config.clip_norm)
-        optimiser.step()
-        step += 1
-        if log and (step % config.log_every == 0 or step == steps):
-            log({"step": step, "loss": loss.item(), "right": right.item(), "s": time.monotonic() - began})
-    return backbone.eval().requires_grad_(False)
+        torch.nn.utils.clip_grad_norm_(self.learning.values(), config.clip_norm)
+        self.optimiser.step()
+        return loss.detach(), right
+
+    def checkpoint(self) -> Checkpoint:
+        names: dict[Tensor, str] = {p: name for name, p in self.learning.items()}
+        memory = optimiser_tensors(self.optimiser, names)
+        return Checkpoint({"model": self.learning, "optimizer": memory}, {"seed": self.config.seed})
+
+    def restore(self, folder: RunFolder) -> int:
+        found = folder.latest()
+        if found is None:
+            return 0
+        step, (tensors, _) = found
+        with torch.no_grad():
+            for name, parameter in self.learning.items():
+                parameter.copy_(tensors["model"][name])
+        names: dict[Tensor, str] = {p: name for name, p in self.learning.items()}
+        restore_optimiser(self.optimiser, names, tensors["optimizer"])
+        return step
 
 
 def draw_pairs(

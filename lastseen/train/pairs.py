@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lastseen.errors import TrainError
+from lastseen.model.inputs import patches_inside
 from lastseen.synth.assets import Picture
 from lastseen.train.gallery import Gallery
 
@@ -133,10 +134,11 @@ class WalkPairs:
         own = F.one_hot(rows_t % FRAMES_A_GROUP, FRAMES_A_GROUP).bool()
         near = (near[:, None] & own[:, :, None, None]).view_as(labels)
         labels[near & (labels == WRONG)] = IGNORED
+        on_it = patches_inside(self.gallery.view_boxes[chosen], SIDE)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
             queries=_enlarged(queries).view(groups, per_group, 3, SIZE_PX, SIZE_PX),
-            on_it=inside(self.gallery.view_boxes[chosen]).view(groups, per_group, SIDE, SIDE),
+            on_it=on_it.bool().view(groups, per_group, SIDE, SIDE),
             labels=labels,
         )
 
@@ -265,20 +267,6 @@ def _look(region: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     matrix = _affine(half, rng, turn=0.45, shift=0.0)
     matrix[:, 2] = (region[:2] + region[2:]) / 2 + rng.uniform(-0.1, 0.1, 2) * half
     return matrix
-
-
-def inside(boxes_unit: Tensor) -> Tensor:
-    """Boxes [n, 4] -> bool [n, 32, 32]: patches whose middle is in the box; the nearest if none is."""
-    centres = (torch.arange(SIDE, device=boxes_unit.device) + 0.5) / SIDE
-    x1, y1, x2, y2 = boxes_unit[:, :, None].unbind(1)
-    half = 0.5 / SIDE  # a box between two middles still has a patch
-    columns = (centres > torch.minimum(x1, (x1 + x2) / 2 - half)) & (
-        centres < torch.maximum(x2, (x1 + x2) / 2 + half)
-    )
-    rows = (centres > torch.minimum(y1, (y1 + y2) / 2 - half)) & (
-        centres < torch.maximum(y2, (y1 + y2) / 2 + half)
-    )
-    return rows[:, :, None] & columns[:, None, :]
 
 
 def _within(where: Tensor, boxes: Tensor, margin: float) -> Tensor:

@@ -14,6 +14,7 @@ from lastseen.errors import TrainError
 from lastseen.model import VIT_S, BackboneConfig, VQLoCConfig
 from lastseen.train.files_data import FilesData
 from lastseen.train.loss import LossConfig
+from lastseen.train.matching import MatchingConfig
 from lastseen.train.mining import MiningConfig
 from lastseen.train.optimiser import OptimiserConfig
 from lastseen.train.store import SynthData
@@ -56,6 +57,18 @@ class TrainConfig:
         return {**asdict(self), "data": {"kind": type(self.data).__name__, **asdict(self.data)}}
 
 
+@dataclass(frozen=True, kw_only=True)
+class BackboneRun:
+    """Teaching a backbone to match, before heads are trained on it."""
+
+    matching: MatchingConfig = MatchingConfig()
+    data: SynthData = SynthData()
+    backbone: str | None = None  # a weights file to begin with; none: the bundled one
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 def vqloc_base() -> TrainConfig:
     """The paper's model and schedule: ViT-B/14 at 448 px on annotated videos. Needs a ViT-B/14 file."""
     return TrainConfig(model=VQLoCConfig(), data=FilesData(), steps=60_000, batch=24)
@@ -67,14 +80,26 @@ def vqloc_small() -> TrainConfig:
 
 
 def synth_small() -> TrainConfig:
-    """On the synthetic world alone, from features of the bundled backbone's eighth block."""
+    """Heads on the synthetic world, on top of what backbone_small made (--set backbone=FILE)."""
     return TrainConfig(
-        model=VQLoCConfig(backbone=_bundled(depth=8, blocks=(7,), final_norm=False)),
+        model=VQLoCConfig(
+            backbone=_bundled(depth=8, blocks=(7,), final_norm=False),
+            fusion="match",
+            match_dim=128,
+            mask_query=True,
+            fine=True,
+            dim=128,
+        ),
         data=SynthData(),
         steps=20_000,
         batch=24,
-        optimiser=OptimiserConfig(lr=3e-4),
+        optimiser=OptimiserConfig(lr=5e-4, warmup_steps=300),
     )
+
+
+def backbone_small() -> BackboneRun:
+    """The bundled backbone's first eight blocks, taught to match on the synthetic world and photographs."""
+    return BackboneRun()
 
 
 def tiny() -> TrainConfig:
@@ -123,8 +148,17 @@ def _run_training(
     return run_training(config, out, device=device, minutes=minutes)
 
 
+def _run_matching(
+    config: BackboneRun, out: Path, *, device: str | None = None, minutes: float | None = None
+) -> str | None:
+    from lastseen.train.teach import run_matching
+
+    return run_matching(config.matching, config.data, config.backbone, config.to_dict(), out, device, minutes)
+
+
 RECIPES = {
-    make.__name__: Recipe(make, _run_training) for make in (synth_small, vqloc_base, vqloc_small, tiny)
+    "backbone_small": Recipe(backbone_small, _run_matching),
+    **{make.__name__: Recipe(make, _run_training) for make in (synth_small, vqloc_base, vqloc_small, tiny)},
 }
 
 

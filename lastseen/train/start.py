@@ -12,8 +12,7 @@ from lastseen.model import Backbone, VQLoC
 from lastseen.train.batch import Batch, SharedSource, Source
 from lastseen.train.files_data import FilesData, VideoClips
 from lastseen.train.recipes import RANDOM, TrainConfig
-from lastseen.train.store import SynthData
-from lastseen.train.store import open_source as open_store
+from lastseen.train.store import FeatureStore, SynthData, open_gallery
 from lastseen.train.toy import ToyClips
 from lastseen.weights import load_backbone
 
@@ -69,7 +68,8 @@ def open_source(config: TrainConfig, device: torch.device) -> Source:
     if isinstance(data, FilesData):
         return VideoClips.open(data, config.model, size, seed)
     if isinstance(data, SynthData):
-        return open_store(data, config.model, start_backbone(config), size, seed, device)
+        gallery = open_gallery(data, seed, device)
+        return FeatureStore(gallery, data, config.model, start_backbone(config), size, seed)
     return ToyClips(data, config.model, size, seed)
 
 

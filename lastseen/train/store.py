@@ -18,10 +18,13 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.errors import TrainError
 from lastseen.model import Backbone, VQLoCConfig
-from lastseen.model.inputs import normalised, padded
+from lastseen.model.inputs import normalised, padded, patches_inside
+from lastseen.synth.assets import Library
+from lastseen.synth.library import open_library
 from lastseen.train.augment import AugmentConfig, augment_clip
 from lastseen.train.batch import Batch
 from lastseen.train.gallery import Gallery
+from lastseen.train.harvest import harvest
 from lastseen.train.pairs import varied
 
 ENCODED_AT_ONCE = 256  # pictures
@@ -48,17 +51,16 @@ class SynthData:
     )
 
 
-def open_source(
-    data: SynthData, model: VQLoCConfig, backbone: Backbone, batch: int, seed: int, device: torch.device | str
-) -> FeatureStore:
-    """Renders what is missing in the folder and reads it all."""
-    from lastseen.synth.library import open_library
-    from lastseen.train.harvest import harvest
-
+def library_of(data: SynthData, split: str) -> Library:
     packs, scans = (Path(p) if p else None for p in (data.assets, data.scans))
+    return open_library(split, packs, scans)
+
+
+def open_gallery(data: SynthData, seed: int, device: torch.device | str) -> Gallery:
+    """Renders what is missing in the folder and reads it all."""
     paths = harvest(
         data.folder,
-        partial(open_library, "train", packs, scans),
+        partial(library_of, data, "train"),
         walks=data.walks,
         photos=data.photos,
         seconds=data.seconds,
@@ -66,7 +68,7 @@ def open_source(
         device=device,
         workers=data.workers,
     )
-    return FeatureStore(Gallery.open(paths, device), data, model, backbone, batch, seed)
+    return Gallery.open(paths, device)
 
 
 class FeatureStore:
@@ -223,6 +225,8 @@ class FeatureStore:
             if self.data.augment.query_jitter:
                 pictures = varied(pictures, generator)
             self._encode(normalised(pictures), self.views[part])
+            if self.model.mask_query:
+                self.views[part] *= patches_inside(self.gallery.view_boxes[part], self.model.side).half()
 
     def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """Normalised frames in their square; boxes in its unit square and visibility of all things."""
