@@ -131,6 +131,9 @@ class ResponseTrack:
 class TrackRule:
     """How scores become tracks. The ratios are the paper's; `threshold` is what "not seen" means."""
 
+    # A frame's score is its logit, times gain, plus shift, as a probability.
+    gain: float = 1.0
+    shift: float = 0.0
     median: int = 5  # frames
     peak_ratio: float = 0.8  # of the best peak: others at least this high are occurrences too
     extent_ratio: float = 0.7  # of its own peak: a track reaches as far as the score stays above
@@ -141,6 +144,9 @@ class TrackRule:
     offset: float = 0.0
     threshold: float = 0.5  # a track with a lower score is not an answer
 
+    def scores(self, predictions: FramePredictions) -> np.ndarray:
+        return expit(self.gain * np.asarray(predictions.logits, np.float64) + self.shift)
+
     def confidence(self, peak_score: float) -> float:
         return float(expit(self.slope * logit(np.clip(peak_score, 1e-9, 1 - 1e-9)) + self.offset))
 
@@ -149,7 +155,7 @@ def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
     """Every occurrence, in time order. Unlike the paper's rule, both ends of the video count."""
     if not len(predictions):
         return []
-    scores = median_filter(predictions.scores, rule.median, mode="nearest")
+    scores = median_filter(rule.scores(predictions), rule.median, mode="nearest")
     # A rim of -1 makes a maximum at the first or last frame a peak like any other.
     peaks = find_peaks(np.pad(scores, 1, constant_values=-1.0))[0] - 1
     tracks: list[ResponseTrack] = []

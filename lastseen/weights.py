@@ -13,7 +13,7 @@ import pickle
 import re
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lastseen.errors import WeightsError
+from lastseen.files import whole_file
 from lastseen.model import VIT_B, VIT_G, VIT_L, VIT_S, Backbone, BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.model.patch_match import PatchMatcher
+from lastseen.track import TrackRule
 
 State = dict[str, Tensor]
 
 # Of 12, chosen on real video (docs/results.md); the final norm is meant for the last block and hurts here.
 MATCHING_BLOCK = 6
+RULE_FILE = "rule.json"
 BUNDLED_BACKBONE = "backbone_vits14_reg4.safetensors"
 BUNDLED_BACKBONE_SHA256 = "e5c577c49f2dcfe031fca660e481942100c5f8c8b5082e6778d5c6c8f03df8b5"
 
@@ -127,6 +130,22 @@ def save_model(model: VQLoC, folder: str | os.PathLike[str]) -> None:
         building.rename(target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def load_rule(folder: str | os.PathLike[str]) -> TrackRule:
+    """How this model's scores become answers: its `rule.json`, or the default if it was never fitted."""
+    file = Path(folder) / RULE_FILE
+    if not file.is_file():
+        return TrackRule()
+    try:
+        return TrackRule(**json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        raise WeightsError(f"{file}: not a rule: {error}; fit it again with 'lastseen calibrate'") from None
+
+
+def save_rule(rule: TrackRule, folder: str | os.PathLike[str]) -> None:
+    with whole_file(Path(folder) / RULE_FILE) as building:
+        building.write_text(json.dumps(asdict(rule), indent=2) + "\n")
 
 
 def read_state(path: Path) -> State:

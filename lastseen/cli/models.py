@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lastseen.cli.shared import Device
+from lastseen.cli.shared import Annotations, Device, Quiet, progress_bar
 from lastseen.errors import LastSeenError
 
 
@@ -76,3 +76,37 @@ def train(
     message = chosen.run(config, out, device=device, minutes=minutes)
     if message:
         print(message)
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL/", help="A model folder; rule.json goes into it.")],
+    annotations: Annotations,
+    videos: Annotated[Path, typer.Option(metavar="FOLDER", help="Its clips or source videos.")],
+    absent: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Questions about things that are not there.")
+    ] = None,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model's scores to videos with known answers, so that they say how often it is right.
+
+    Example: lastseen calibrate runs/mine/model --annotations val/annotations.json --videos val/videos
+    --absent val/absent.json
+    """
+    from lastseen.datasets.vq2d import load_absent, load_vq2d
+    from lastseen.evaluate.calibration import answer_all, calibration_error, fit_rule, held_out, outcome
+    from lastseen.localizer import Localizer
+    from lastseen.weights import save_rule
+
+    localizer = Localizer.from_pretrained(model, device=device)
+    asides = load_absent(absent) if absent else ()
+    with progress_bar("answering", "clips", quiet) as progress:
+        answered = answer_all(localizer, load_vq2d(annotations), videos, asides, progress)
+    rule = fit_rule(answered, localizer.rule)
+    before = calibration_error(*outcome(answered, localizer.rule))
+    after = calibration_error(*held_out(answered, localizer.rule))
+    save_rule(rule, model)
+    print(
+        f"{model}: gain {rule.gain:g}, shift {rule.shift:g}, slope {rule.slope:.3g}, offset {rule.offset:.3g}"
+    )
+    print(f"calibration error {before:.3f} before, {after:.3f} on videos left out of the fit")

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lastseen.box import Box
 from lastseen.datasets import AbsentQuestion, Annotations, ClipAnnotation, Question, VideoSection, VisualCrop
 from lastseen.datasets.vq2d import find_videos
@@ -22,7 +24,7 @@ from lastseen.evaluate.challenge import build_predictions, write_predictions
 from lastseen.files import check_writable
 from lastseen.localizer import Localizer
 from lastseen.query import Query
-from lastseen.track import ResponseTrack
+from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 
 ClipProgress = Callable[[int, int], None]  # clips done, clips in all
@@ -75,11 +77,20 @@ def answer_clip(
     questions: Sequence[Question | AbsentQuestion],
 ) -> list[ResponseTrack]:
     """The best guess for each question, in pixels of the size that its boxes are annotated in."""
+    return [localizer.best_guess(frames) for frames in predict_clip(localizer, clip, section, questions)]
+
+
+def predict_clip(
+    localizer: Localizer,
+    clip: ClipAnnotation,
+    section: VideoSection,
+    questions: Sequence[Question | AbsentQuestion],
+) -> list[FramePredictions]:
+    """For each question a box and a logit on every frame, boxes in pixels of the annotated size."""
     video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
     queries = [query_of(question, video, clip.fps) for question in questions]
     predictions = localizer.at(clip.fps).predict(video, queries)
-    guesses = (localizer.best_guess(frames) for frames in predictions)
-    return [scaled_answer(question, track, video) for question, track in zip(questions, guesses)]
+    return [_scaled(question, frames, video) for question, frames in zip(questions, predictions)]
 
 
 def query_of(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
@@ -104,11 +115,13 @@ def _from_image(crop: VisualCrop, image: Path, image_box: Box) -> Query:
     return Query.from_array(whole.picture, image_box.clipped(width, height))
 
 
-def scaled_answer(question: Question | AbsentQuestion, track: ResponseTrack, video: Video) -> ResponseTrack:
+def _scaled(
+    question: Question | AbsentQuestion, predictions: FramePredictions, video: Video
+) -> FramePredictions:
     """Pixels of the video file -> pixels of the size that the question's boxes are annotated in."""
     size = question if isinstance(question, Question) else question.crop
-    factors = size.original_width / video.width, size.original_height / video.height
-    return replace(track, boxes=tuple(box.scaled(*factors) for box in track.boxes))
+    factors = np.array([size.original_width / video.width, size.original_height / video.height] * 2)
+    return replace(predictions, boxes_px=predictions.boxes_px * factors)
 
 
 def _entry(

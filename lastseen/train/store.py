@@ -211,7 +211,7 @@ class FeatureStore:
         self.boxes: list[np.ndarray] = []
         self.visible: list[np.ndarray] = []
         for walk, start in enumerate(self.starts):
-            generator = torch.Generator().manual_seed(hash((self.seed, number, walk)) & 0x7FFFFFFF)
+            generator = torch.Generator(device).manual_seed(hash((self.seed, number, walk)) & 0x7FFFFFFF)
             frames, boxes, visible = self._augmented(walk, generator)
             self._encode(frames, self.features[start : start + len(frames)])
             self.boxes.append(np.where(visible[..., None], boxes, np.nan))

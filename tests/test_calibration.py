@@ -1,0 +1,98 @@
+"""Scores that mean something: fitted on known answers, checked on others."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lastseen.box import Box
+from lastseen.errors import AnnotationError, WeightsError
+from lastseen.evaluate.calibration import (
+    Answered,
+    calibration_error,
+    fit_confidence,
+    fit_rule,
+    held_out,
+    outcome,
+)
+from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+from lastseen.weights import load_rule, save_rule
+
+BOX = Box(10, 10, 50, 50)
+
+
+def answered(seed: int, *, there: bool, scale: float = 1.0, shift: float = 0.0) -> Answered:
+    """A thing seen for ten of sixty frames; the model's logits are good, but on a scale of their own."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-4, 0.7, 60)
+    truth = None
+    boxes = np.tile(np.array([200.0, 200, 240, 240]), (60, 1))
+    if there:
+        start = int(rng.integers(5, 45))
+        logits[start : start + 10] = rng.normal(2.0, 0.7, 10)
+        if rng.random() < 0.75:  # otherwise it is found at the wrong place
+            boxes[start : start + 10] = BOX.xyxy
+        truth = ResponseTrack(first_frame=start, fps=5.0, boxes=(BOX,) * 10, score=1.0)
+    elif rng.random() < 0.3:  # something like it
+        logits[20:28] = rng.normal(1.0, 0.7, 8)
+    frames = FramePredictions(fps=5.0, boxes_px=boxes, logits=(logits + shift) * scale)
+    return Answered(video_uid=f"v{seed % 10}", predictions=frames, truth=truth)
+
+
+def several(count: int, **how: float) -> list[Answered]:
+    return [answered(seed, there=seed % 3 > 0, **how) for seed in range(count)]
+
+
+def test_a_fitted_score_is_the_share_of_right_answers():
+    cases = several(120)
+    rule = fit_rule(cases)
+    plain = calibration_error(*outcome(cases, TrackRule()))
+    scores, right = held_out(cases, TrackRule(), folds=3)
+    assert calibration_error(scores, right) < 0.7 * plain
+    assert rule.slope > 0
+
+
+def test_the_rule_makes_up_for_a_models_own_scale():
+    """Logits all far above zero: every frame looks like an occurrence until the shift is found."""
+    cases = several(60, scale=0.6, shift=6.0)
+    fitted, default = (outcome(cases, rule)[1].mean() for rule in (fit_rule(cases), TrackRule()))
+    assert fitted > default + 0.2
+
+
+def test_a_confidence_keeps_the_order_even_if_scores_mislead():
+    scores, right = np.linspace(0.1, 0.9, 50), np.arange(50) < 25
+    assert fit_confidence(scores, right)[0] > 0
+
+
+def test_few_answers_make_nobody_certain():
+    slope, offset = fit_confidence(np.array([0.6, 0.7]), np.array([True, True]))
+    assert slope * 1.0 + offset < 4
+
+
+def test_calibration_error_is_zero_for_honest_scores():
+    rng = np.random.default_rng(0)
+    scores = rng.random(20_000)
+    assert calibration_error(scores, rng.random(20_000) < scores) < 0.02
+    assert calibration_error(np.full(100, 0.9), np.zeros(100, bool)) == pytest.approx(0.9)
+
+
+def test_nothing_can_be_fitted_without_a_true_answer():
+    with pytest.raises(AnnotationError, match="no question has a true answer"):
+        fit_rule([answered(1, there=False)])
+
+
+def test_a_rule_is_kept_beside_its_model(tmp_path):
+    assert load_rule(tmp_path) == TrackRule()
+    rule = replace(TrackRule(), gain=1.4, shift=-0.5, slope=2.0)
+    save_rule(rule, tmp_path)
+    assert load_rule(tmp_path) == rule
+    (tmp_path / "rule.json").write_text(json.dumps({"gian": 2}))
+    with pytest.raises(WeightsError, match="not a rule"):
+        load_rule(tmp_path)
+
+
+def test_gain_and_shift_move_scores_before_tracks_are_cut_out():
+    frames = FramePredictions(fps=5.0, boxes_px=np.zeros((3, 4)), logits=np.array([0.0, 1.0, -1.0]))
+    scores = replace(TrackRule(), gain=2.0, shift=-1.0).scores(frames)
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp([1.0, -1.0, 3.0])))
