@@ -8,7 +8,7 @@ from torch import nn
 from lastseen.box import Box
 from lastseen.model import VIT_B, VIT_S, BackboneConfig, Predictions, VQLoC, VQLoCConfig
 from lastseen.model.inputs import patches_inside
-from lastseen.model.matching import MAPS, similarity_maps
+from lastseen.model.matching import MAPS, MatchFusion, MatchingReduce, similarity_maps
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
@@ -169,6 +169,32 @@ def test_similarity_maps_are_highest_where_the_querys_patch_is():
     assert to_peak[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
     query[..., 2:4, 2:4] = 0  # not the thing's: now that patch does not count
     assert similarity_maps(frames, query)[0, 1, 0, 5, 6] < 0.9
+
+
+@torch.no_grad()
+def test_a_fitted_projection_keeps_similarities():
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.randn(8, 64, generator=generator)
+    features = torch.einsum("nkhw,kc->nchw", torch.randn(4, 8, 8, 8, generator=generator), basis)
+    reduce = MatchingReduce(64, 0, 16)
+
+    def similarities(vectors):
+        unit = F.normalize(vectors.flatten(2), dim=1)
+        return unit.transpose(1, 2) @ unit
+
+    before = (similarities(reduce(features)) - similarities(features)).abs().max()
+    reduce.fit(features)
+    after = (similarities(reduce(features)) - similarities(features)).abs().max()
+    assert after < 1e-4 < before
+
+
+def test_maps_are_jittered_in_training_only():
+    fusion = MatchFusion(16)
+    frames, query = (F.normalize(torch.randn(shape), dim=-3) for shape in ((2, 3, 8, 8, 8), (2, 8, 8, 8)))
+    fusion.eval()
+    assert torch.equal(fusion(frames, query), fusion(frames, query))
+    fusion.train()
+    assert not torch.equal(fusion(frames, query), fusion(frames, query))
 
 
 def test_patches_inside_a_box_are_those_whose_middle_is_in_it():

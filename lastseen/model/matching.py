@@ -18,6 +18,7 @@ SHARPNESS = 20.0  # of the soft maximum over the query's patches
 PARTS = 3  # a query is also compared part by part, so that its layout shows: PARTS x PARTS of them
 NEIGHBOURS = 4  # patches at the peak, whose like in the same frame is looked for
 MAPS = 3 + PARTS**2 + 3
+JITTER_GAIN, JITTER_SHIFT = 0.08, 0.03
 
 
 class MatchingReduce(nn.Module):
@@ -25,16 +26,29 @@ class MatchingReduce(nn.Module):
 
     | in  | [n, channels, h, w]    |
     | out | [n, dim + match, h, w] |
+
+    The vectors are a fixed projection of the features, `fit` to keep their similarities: a trained one would
+    keep those of the things that it was trained on.
     """
+
+    embed: Tensor
 
     def __init__(self, channels: int, dim: int, match: int) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim)) if dim else None
-        self.embed = nn.Conv2d(channels, match, 1, bias=False)
-        nn.init.orthogonal_(self.embed.weight.view(match, channels))
+        self.register_buffer("embed", nn.init.orthogonal_(torch.empty(match, channels)))
+
+    @torch.no_grad()
+    def fit(self, features: Tensor) -> None:
+        """To the directions in which features [n, channels, h, w] extend most."""
+        tokens = F.normalize(rearrange(features.float(), "n c h w -> (n h w) c"), dim=1)
+        _, directions = torch.linalg.eigh(tokens.T @ tokens)  # ascending
+        self.embed.copy_(directions.T.flip(0)[: len(self.embed)])
 
     def forward(self, features: Tensor) -> Tensor:
-        unit = F.normalize(self.embed(features).float(), dim=1)
+        unit = F.normalize(
+            torch.einsum("nchw,mc->nmhw", features, self.embed.to(features.dtype)).float(), dim=1
+        )
         if self.blocks is None:
             return unit
         reduced = self.blocks(features)
@@ -87,8 +101,18 @@ class MapReader(nn.Module):
         self.read = nn.Sequential(*conv_block(MAPS, dim), *conv_block(dim, dim))
 
     def forward(self, frames: Tensor, query: Tensor) -> Tensor:
-        maps = rearrange(similarity_maps(frames, query), "b t c h w -> (b t) c h w")
+        maps = similarity_maps(frames, query)
+        if self.training:
+            maps = jittered(maps)
+        maps = rearrange(maps, "b t c h w -> (b t) c h w")
         return rearrange(self.read(maps), "(b t) c h w -> b t c h w", b=len(frames))
+
+
+def jittered(maps: Tensor) -> Tensor:
+    """Clip by clip a little higher or lower: views of one thing are not equally alike in every world."""
+    shape = (len(maps), 1, 1, 1, 1)
+    gain = 1 + JITTER_GAIN * torch.randn(shape, device=maps.device, dtype=maps.dtype)
+    return gain * maps + JITTER_SHIFT * torch.randn(shape, device=maps.device, dtype=maps.dtype)
 
 
 def similarity_maps(frames: Tensor, query: Tensor) -> Tensor:

@@ -142,7 +142,17 @@ class VQLoC(nn.Module):
 
     def encode(self, frames: Tensor) -> Tensor:
         """All that does not depend on the query: [n, 3, size, size] -> [n, dim, side, side]."""
-        return self.correspondence.prepare(self.reduce(self.backbone(frames)))
+        return self.prepare(self.backbone(frames))
+
+    def prepare(self, features: Tensor) -> Tensor:
+        """`encode` after the backbone: many heads may share its features."""
+        return self.correspondence.prepare(self.reduce(features))
+
+    def prepare_query(self, features: Tensor, boxes_unit: Tensor) -> Tensor:
+        """Backbone features [b, channels, side, side] of query crops, and the things' boxes in them [b, 4]"""
+        if self.config.mask_query:
+            features = features * patches_inside(boxes_unit.to(features), self.config.side)
+        return self.reduce(features)
 
     def encode_query(self, queries: Tensor) -> Tensor:
         return self.reduce(self.backbone(queries))
@@ -183,11 +193,7 @@ class VQLoC(nn.Module):
     def encode_view(self, picture: Tensor, box: Box) -> Tensor:
         """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, side, side]"""
         features = self.backbone(normalised(query_crop(picture, box, self.config.image_size)))
-        if self.config.mask_query:
-            features = features * patches_inside(
-                box_in_crop(picture, box)[None].to(features), self.config.side
-            )
-        return self.reduce(features)[0]
+        return self.prepare_query(features, box_in_crop(picture, box)[None].to(features.device))[0]
 
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
         """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""

@@ -20,6 +20,7 @@ from lastseen.errors import TrainError
 from lastseen.localizer import best_device, checked_device
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.head import AnchorHead, corners
+from lastseen.model.matching import MatchingReduce
 from lastseen.train.batch import Batch, Source
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World, joined, with_shared_norms
@@ -37,6 +38,8 @@ from lastseen.train.optimiser import (
 )
 from lastseen.train.recipes import TrainConfig
 from lastseen.train.start import open_source, rows_of, start_model
+
+FITTED_FRAMES = 64
 
 
 def train(
@@ -107,6 +110,16 @@ class Training:
         """Trained weights, and the batch norms' statistics: what a checkpoint holds."""
         state = self.model.state_dict()
         return {name: state[name] for name in self._changing}
+
+    def fit(self, batch: Batch) -> None:
+        """What of the model is fitted to features instead of learnt."""
+        reduce = self.model.reduce
+        if isinstance(reduce, MatchingReduce):
+            clips = batch.clips.to(self.device).flatten(0, 1)[:FITTED_FRAMES]
+            with torch.no_grad():
+                reduce.fit(self.model.backbone(clips) if batch.has_pictures else clips)
+            self.world.copy_from_first(self.model)
+            self.average = RunningAverage(self.changing(), self.config.ema_decay)
 
     def step(self, number: int, batch: Batch) -> dict[str, float] | None:
         """Learn from one batch (this process's rows); the step's numbers where they are to be logged."""

@@ -52,6 +52,7 @@ class WalkPairs:
         self.gallery, self.queries_a_frame = gallery, queries_a_frame
         names = sorted({group for walk in gallery.walks for group in walk.groups})
         self._ids = {group: number + 1 for number, group in enumerate(names)}
+        self._present = [frozenset(walk.present) for walk in gallery.walks]
         # Every (walk, frame, thing) that can be asked about. Walks count alike, however long.
         self._targets: list[np.ndarray] = []
         for number, walk in enumerate(gallery.walks):
@@ -107,33 +108,30 @@ class WalkPairs:
         rng: np.random.Generator,
     ) -> Pairs:
         device = frames.device
-        views, numbers, boxes, owner = [], [], [], []
+        views, numbers, boxes = [], [], []
         for group in range(groups):
-            rows = range(group * FRAMES_A_GROUP, (group + 1) * FRAMES_A_GROUP)
-            wanted = [(row, *what) for row in rows for what in asked[row]]
+            rows = asked[group * FRAMES_A_GROUP : (group + 1) * FRAMES_A_GROUP]
+            wanted = [what for row in rows for what in row]
             # Groups must be alike in size: what is missing is asked for twice.
             full = FRAMES_A_GROUP * self.queries_a_frame
-            wanted = (wanted * self.queries_a_frame)[:full]
-            for row, walk, frame, thing in wanted:
+            for walk, frame, thing in (wanted * self.queries_a_frame)[:full]:
                 options = self.gallery.askable(walk, thing, [frame]) or self.gallery.askable(walk, thing)
                 views.append(options[rng.integers(len(options))])
-                census = self.gallery.walks[walk]
-                numbers.append(self._ids[census.groups[thing]])
-                height, width = self.gallery.frames[walk].shape[1:3]
-                shift = np.array([(SIZE_PX - width) // 2, (SIZE_PX - height) // 2] * 2)
-                boxes.append(census.boxes_px[frame, thing] + shift)
-                owner.append(row)
+                looks = self.gallery.walks[walk].groups[thing]
+                numbers.append(self._ids[looks])
+                boxes.append([self._place_of(looks, row[0][0], row[0][1]) for row in rows])
         chosen = torch.tensor(views, device=device)
         queries = self.gallery.views[chosen].permute(0, 3, 1, 2).float() / 255
         per_group = len(views) // groups
         number = torch.tensor(numbers, device=device).view(groups, per_group, 1, 1, 1)
-        labels = (ids.view(groups, 1, FRAMES_A_GROUP, SIDE, SIDE) == number).to(torch.int8)
+        own = ids.view(groups, 1, FRAMES_A_GROUP, SIDE, SIDE) == number
+        boxes_px = torch.tensor(np.array(boxes), dtype=torch.float32, device=device).flatten(0, 1)
+        maps = theta.view(groups, 1, FRAMES_A_GROUP, 2, 3).expand(-1, per_group, -1, -1, -1).flatten(0, 2)
+        # A patch that was the thing's for the most part may show what is beside it, once it is enlarged.
+        right = own & _touched(boxes_px, maps, 0.0).view_as(own)
         # Patches that the thing covers in part are neither right nor wrong.
-        rows_t = torch.tensor(owner, device=device)
-        near = _touched(torch.tensor(np.array(boxes), dtype=torch.float32, device=device), theta[rows_t])
-        own = F.one_hot(rows_t % FRAMES_A_GROUP, FRAMES_A_GROUP).bool()
-        near = (near[:, None] & own[:, :, None, None]).view_as(labels)
-        labels[near & (labels == WRONG)] = IGNORED
+        near = own | _touched(boxes_px, maps, 1.0).view_as(own)
+        labels = torch.where(near, IGNORED, WRONG).masked_fill(right, RIGHT).to(torch.int8)
         on_it = patches_inside(self.gallery.view_boxes[chosen], SIDE)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
@@ -141,6 +139,16 @@ class WalkPairs:
             on_it=on_it.bool().view(groups, per_group, SIDE, SIDE),
             labels=labels,
         )
+
+    def _place_of(self, looks: str, walk: int, frame: int) -> np.ndarray:
+        """The box [4] of what looks so, in the frame's square: nan if it is not there, everything if it may
+        be anywhere, as what stands in the room twice has no box."""
+        census = self.gallery.walks[walk]
+        if looks in census.groups:
+            left, top = (SIZE_PX - census.width) // 2, (SIZE_PX - census.height) // 2
+            return census.boxes_px[frame, census.groups.index(looks)] + np.array([left, top, left, top])
+        reach = np.inf if looks in self._present[walk] else np.nan
+        return np.array([-reach, -reach, reach, reach])
 
 
 class PhotoPairs:
@@ -276,10 +284,11 @@ def _within(where: Tensor, boxes: Tensor, margin: float) -> Tensor:
     return ((where > low - more) & (where < high + more)).all(-1)
 
 
-def _touched(boxes_px: Tensor, theta: Tensor) -> Tensor:
-    """bool [n, 32, 32]: patches of the new picture that boxes [n, 4] of the old one reach into."""
+def _touched(boxes_px: Tensor, theta: Tensor, reach: float) -> Tensor:
+    """bool [n, 32, 32]: patches of the new picture that boxes [n, 4] of the old one reach into; with less
+    `reach` than 1, only those with so much of their width around the middle."""
     where = F.affine_grid(theta, [len(boxes_px), 1, SIDE, SIDE], align_corners=False)
-    half_patch = theta[:, [0, 1], [0, 1]].abs()[:, None, None] / SIDE
+    half_patch = reach * theta[:, [0, 1], [0, 1]].abs()[:, None, None] / SIDE
     unit = boxes_px / (SIZE_PX / 2) - 1
     low, high = unit[:, None, None, :2] - half_patch, unit[:, None, None, 2:] + half_patch
     return ((where > low) & (where < high)).all(-1)

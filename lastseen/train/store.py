@@ -115,9 +115,13 @@ class FeatureStore:
         shown = [set().union(*(self.gallery.walks[w].present for w in d.walks)) for d in drawn]
         unrelated = torch.tensor([[d.group not in names for names in shown] for d in drawn], device=device)
         boxes, visible = (torch.stack([getattr(d, name) for d in drawn]) for name in ("boxes", "visible"))
+        view = torch.tensor([d.view for d in drawn], device=device)
+        queries = self.views[view]
+        if self.model.mask_query:
+            queries = queries * patches_inside(self.gallery.view_boxes[view], self.model.side).half()
         return Batch(
             clips=self.features[index],
-            queries=self.views[torch.tensor([d.view for d in drawn], device=device)],
+            queries=queries,
             boxes_unit=boxes.to(device),
             visible=visible.to(device),
             unrelated=unrelated,
@@ -225,8 +229,6 @@ class FeatureStore:
             if self.data.augment.query_jitter:
                 pictures = varied(pictures, generator)
             self._encode(normalised(pictures), self.views[part])
-            if self.model.mask_query:
-                self.views[part] *= patches_inside(self.gallery.view_boxes[part], self.model.side).half()
 
     def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """Normalised frames in their square; boxes in its unit square and visibility of all things."""

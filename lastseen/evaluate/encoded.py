@@ -1,0 +1,165 @@
+"""An annotated set, encoded once by a backbone, for judging many heads on it.
+
+Heads of one backbone differ only in what comes after it, which is the smaller part of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastseen.box import Letterbox
+from lastseen.datasets import AbsentQuestion, Annotations, Question
+from lastseen.datasets.vq2d import find_videos
+from lastseen.evaluate.benchmark import query_of
+from lastseen.evaluate.calibration import Answered, fit_rule
+from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
+from lastseen.localizer import Localizer
+from lastseen.model import Backbone, VQLoC, VQLoCConfig
+from lastseen.model.inputs import box_in_crop, letterboxed, normalised, query_crop
+from lastseen.query import Query
+from lastseen.track import TrackRule, all_tracks
+from lastseen.video import Video
+
+AT_ONCE = 64  # frames
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedClip:
+    """One video with its questions.
+
+    | features    | float16 [frames, channels, side, side]        |
+    | queries     | float16 [questions, channels, side, side]     |
+    | query_boxes | [questions, 4] the things in their unit squares |
+    """
+
+    video: Video
+    video_uid: str
+    questions: tuple[Question | AbsentQuestion, ...]
+    asked: tuple[Query, ...]
+    features: Tensor
+    queries: Tensor
+    query_boxes: Tensor
+
+
+class EncodedSet:
+    """Encoded with one backbone at one size and padding: heads of any config that agrees in these."""
+
+    def __init__(self, clips: Sequence[EncodedClip]) -> None:
+        self.clips = list(clips)
+
+    @classmethod
+    @torch.inference_mode()
+    def of(
+        cls,
+        annotations: Annotations,
+        videos: str | Path,
+        absent: Sequence[AbsentQuestion],
+        backbone: Backbone,
+        config: VQLoCConfig,
+        device: torch.device | str,
+    ) -> EncodedSet:
+        backbone = backbone.to(device).eval()
+        clips = []
+        for clip, section in find_videos(annotations, videos):
+            video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
+            asides = [question for question in absent if question.clip_uid == clip.clip_uid]
+            questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
+            asked = tuple(query_of(question, video, clip.fps) for question in questions)
+            pictures = [torch.from_numpy(query.views[0].picture.copy()).to(device) for query in asked]
+            crops = [
+                normalised(query_crop(picture, query.views[0].box, config.image_size))
+                for picture, query in zip(pictures, asked)
+            ]
+            boxes = [box_in_crop(picture, query.views[0].box) for picture, query in zip(pictures, asked)]
+            clips.append(
+                EncodedClip(
+                    video=video,
+                    video_uid=clip.video_uid,
+                    questions=tuple(questions),
+                    asked=asked,
+                    features=_frames(video, clip.fps, backbone, config, device),
+                    queries=_encoded(backbone, torch.cat(crops)),
+                    query_boxes=torch.stack(boxes).to(device),
+                )
+            )
+        return cls(clips)
+
+    @torch.inference_mode()
+    def answer(self, model: VQLoC, *, fps: float = 5.0) -> list[Answered]:
+        """What these heads say to every question, boxes in pixels of the annotated size."""
+        model = model.eval()
+        answered = []
+        for clip in self.clips:
+            device = clip.features.device
+            localizer = Localizer(model, fps=fps, device=device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                views = [
+                    model.prepare_query(query[None].float(), box[None])
+                    for query, box in zip(clip.queries, clip.query_boxes)
+                ]
+                pieces = (model.prepare(part.float()) for part in torch.split(clip.features, AT_ONCE))
+                ends = [localizer.frames_searched(clip.video, query) for query in clip.asked]
+                found = localizer.predict_encoded(clip.video, pieces, [[v[0]] for v in views], ends)
+            for question, predictions in zip(clip.questions, found):
+                size = question if isinstance(question, Question) else question.crop
+                factor = [size.original_width / clip.video.width, size.original_height / clip.video.height]
+                scaled = replace(predictions, boxes_px=predictions.boxes_px * np.array(factor * 2))
+                truth = question.truth if isinstance(question, Question) else None
+                answered.append(Answered(video_uid=clip.video_uid, predictions=scaled, truth=truth))
+        return answered
+
+
+def report(answered: Sequence[Answered], rule: TrackRule, *, draws: int = 1000) -> Report:
+    """The metrics of the best guesses under a rule."""
+    return _report(list(answered), [rule] * len(answered), draws)
+
+
+def cross_fitted(answered: Sequence[Answered], rule: TrackRule = TrackRule(), *, draws: int = 1000) -> Report:
+    """The same with rules that never saw the video: each half's is fitted on the other half."""
+    videos = sorted({one.video_uid for one in answered})
+    halves = [set(videos[0::2]), set(videos[1::2])]
+    rules = [fit_rule([one for one in answered if one.video_uid not in half], rule) for half in halves]
+    chosen = [rules[0] if one.video_uid in halves[0] else rules[1] for one in answered]
+    return _report(list(answered), chosen, draws)
+
+
+def _report(answered: list[Answered], rules: list[TrackRule], draws: int) -> Report:
+    outcomes, absent = [], []
+    for one, rule in zip(answered, rules):
+        guess = all_tracks(one.predictions, replace(rule, threshold=0.0))[-1]
+        if one.truth is None:
+            absent.append(AbsentScore(video_uid=one.video_uid, score=guess.score))
+        else:
+            answer = Answer(track=guess, score=guess.score)
+            outcomes.append(Outcome(video_uid=one.video_uid, truth=one.truth, answers=(answer,)))
+    return evaluate(outcomes, absent, draws=draws)
+
+
+def _frames(
+    video: Video, fps: float, backbone: Backbone, config: VQLoCConfig, device: torch.device | str
+) -> Tensor:
+    letterbox = Letterbox.square(video.width, video.height, config.image_size)
+    parts = []
+    for pictures in batched((frame.image for frame in video.frames(fps)), AT_ONCE):
+        frames = torch.from_numpy(np.stack(pictures)).to(device)
+        parts.append(_encoded(backbone, letterboxed(frames, letterbox, config.padding)))
+    return torch.cat(parts)
+
+
+def batched(items: Iterable[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
+    iterator = iter(items)
+    while part := list(islice(iterator, size)):
+        yield part
+
+
+def _encoded(backbone: Backbone, pictures: Tensor) -> Tensor:
+    device = pictures.device
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        return torch.cat([backbone(part).half() for part in torch.split(pictures, AT_ONCE)])
