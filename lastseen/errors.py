@@ -7,6 +7,7 @@ LastSeenError
 ├── AnnotationError    a malformed VQ2D or EgoTracks annotation file
 ├── PredictionsError   a malformed challenge (prediction) file
 ├── TrackError         a malformed answer (ResponseTrack JSON)
+├── IndexStoreError    an index that is missing, damaged, full, or of another model or video
 ├── SynthError         assets that cannot be read, or a scene that cannot be made of them
 ├── TrainError         a recipe, a field or data that cannot be trained with
 └── OutputError        an output path that cannot be written
@@ -38,6 +39,10 @@ class PredictionsError(LastSeenError):
 
 
 class TrackError(LastSeenError):
+    pass
+
+
+class IndexStoreError(LastSeenError):
     pass
 
 

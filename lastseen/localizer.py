@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,10 +21,12 @@ from lastseen.model.patch_match import PatchMatcher
 from lastseen.query import Query
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track
 from lastseen.video import Video
-from lastseen.weights import load_model, load_patch_matcher
+from lastseen.weights import load_model, load_patch_matcher, load_rule
 
 # Fitted on the answers to the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
+
+ENGINE = "torch float32"  # what computes features; another one rounds differently
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
@@ -34,6 +37,8 @@ class Model(Protocol):
     @property
     def title(self) -> str: ...
     @property
+    def config(self) -> Any: ...
+    @property
     def clip_length(self) -> int: ...
     @property
     def context(self) -> int: ...
@@ -42,6 +47,20 @@ class Model(Protocol):
     def encode_frames(self, frames: Tensor) -> Tensor: ...
     def encode_view(self, picture: Tensor, box: Box) -> Tensor: ...
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions: ...
+
+
+class Footage(Protocol):
+    """What a question is asked of: a Video, or one in an Index."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def duration_s(self) -> float: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    def frame_count(self, fps: float) -> int: ...
 
 
 class Localizer:
@@ -61,6 +80,7 @@ class Localizer:
         paper: bool = False,
         device: str | torch.device = "cpu",
         batch: int = 4,
+        feature_dtype: torch.dtype | None = None,
     ) -> None:
         self.model = model
         self.rule = rule
@@ -68,6 +88,9 @@ class Localizer:
         self.paper = paper
         self.device = torch.device(device)
         self.batch = batch  # frames encoded at a time
+        # Features are rounded to this before anything looks at them, so that those an Index kept give the
+        # same answers as fresh ones. The paper's are not rounded.
+        self.feature_dtype = feature_dtype or (torch.float32 if paper else torch.float16)
 
     @classmethod
     def from_pretrained(
@@ -85,24 +108,34 @@ class Localizer:
         where = best_device() if device is None else checked_device(device)
         batch = 32 if where.type == "cuda" else 4
         model: PatchMatcher | VQLoC = load_patch_matcher() if path is None else load_model(path)
-        rule = TRAINING_FREE_RULE if path is None else TrackRule()
+        rule = TRAINING_FREE_RULE if path is None else load_rule(path)
         if threshold is not None:
             rule = replace(rule, threshold=threshold)
         return cls(model.to(where), rule=rule, paper=paper, device=where, batch=batch)
 
     def at(self, fps: float) -> Localizer:
         """The same localizer at another sampling rate."""
-        return (
-            self
-            if fps == self.fps
-            else Localizer(
-                self.model, rule=self.rule, fps=fps, paper=self.paper, device=self.device, batch=self.batch
-            )
+        if fps == self.fps:
+            return self
+        return Localizer(
+            self.model,
+            rule=self.rule,
+            fps=fps,
+            paper=self.paper,
+            device=self.device,
+            batch=self.batch,
+            feature_dtype=self.feature_dtype,
         )
 
     def fingerprint(self) -> str:
-        """Equal for equal answers: model, weights, rule and mode."""
-        digest = hashlib.sha256(repr((self.model.title, self.rule, self.fps, self.paper)).encode())
+        """Equal for equal answers: features, rule and mode."""
+        return hashlib.sha256(repr((self.feature_fingerprint(), self.rule, self.paper)).encode()).hexdigest()
+
+    def feature_fingerprint(self) -> str:
+        """Equal for equal features: model, weights, sampling rate, engine and rounding; not the rule."""
+        backbone = getattr(getattr(self.model, "backbone", None), "config", None)
+        made_by = self.model.title, self.model.config, backbone, self.fps, ENGINE, str(self.feature_dtype)
+        digest = hashlib.sha256(repr(made_by).encode())
         for name, value in self.model.state_dict().items():
             digest.update(name.encode())
             digest.update(value.detach().cpu().float().numpy().tobytes())
@@ -128,22 +161,33 @@ class Localizer:
             return paper_track(predictions, query_frame=len(predictions))
         return all_tracks(predictions, replace(self.rule, threshold=0.0))[-1]
 
-    @torch.inference_mode()
     def predict(
         self, video: Video, queries: Sequence[Query], progress: Progress | None = None
     ) -> list[FramePredictions]:
         """A box and a logit on every frame for every query; the video is decoded and encoded once."""
-        ends = [self._frames_searched(video, query) for query in queries]
-        views = [[self._encode_view(v.picture, v.box) for v in query.views] for query in queries]
-        letterbox = self.model.letterbox(video.width, video.height)
+        ends = [self.frames_searched(video, query) for query in queries]
+        views = [self.encode_query(query) for query in queries]
+        return self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), views, ends)
+
+    @torch.inference_mode()
+    def predict_encoded(
+        self,
+        footage: Footage,
+        features: Iterable[Tensor],
+        queries: Sequence[list[Tensor]],
+        ends: Sequence[int],
+    ) -> list[FramePredictions]:
+        """As `predict`, from features of `encoded` in pieces of any length and views of `encode_query`;
+        each query is searched for in the frames before its end."""
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
-        for start, features, first, last in self._clips(video, max(ends), progress):
-            for parts, end, query_views in zip(found, ends, views):
+        for start, clip, first, last in self.clips(features):
+            for parts, end, views in zip(found, ends, queries):
                 # Search stops at asked_at: later frames must not even be seen by earlier ones.
-                visible, kept_to = features[: max(0, end - start)], min(last, end - start)
+                visible, kept_to = clip[: max(0, end - start)], min(last, end - start)
                 if kept_to > first:
-                    boxes, logits = self._best(visible, query_views)
+                    boxes, logits = self.localize_clip(visible, views)
                     parts.append((boxes[first:kept_to], logits[first:kept_to]))
+        letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(
                 fps=self.fps,
@@ -153,29 +197,28 @@ class Localizer:
             for parts in found
         ]
 
-    def _frames_searched(self, video: Video, query: Query) -> int:
-        total = video.frame_count(self.fps)
+    def frames_searched(self, footage: Footage, query: Query) -> int:
+        """How many frames come before the question."""
+        total = footage.frame_count(self.fps)
         if query.asked_at is None:
             return total
         if not query.asked_at > 0:
             raise QueryError(f"asked at {query.asked_at:g} s: the video starts at 0 s, ask after that")
-        if query.asked_at > video.duration_s + 1 / self.fps:
+        if query.asked_at > footage.duration_s + 1 / self.fps:
             raise QueryError(
-                f"asked at {query.asked_at:g} s, past the end of {video.path} ({video.duration_s:.2f} s); "
-                "leave the time out to search all of it"
+                f"asked at {query.asked_at:g} s, past the end of {footage.path} "
+                f"({footage.duration_s:.2f} s); leave the time out to search all of it"
             )
         return min(total, math.ceil(query.asked_at * self.fps - 1e-6))
 
-    def _clips(
-        self, video: Video, end: int, progress: Progress | None
-    ) -> Iterator[tuple[int, Tensor, int, int]]:
+    def clips(self, features: Iterable[Tensor]) -> Iterator[tuple[int, Tensor, int, int]]:
         """(number of the clip's first frame, its features, first and one past the last frame to keep)"""
         length = self.model.clip_length
         context = 0 if self.paper else self.model.context
         start = first = 0
         clip: Tensor | None = None
-        for features in self._encoded(video, end, progress):
-            clip = features if clip is None else torch.cat([clip, features])
+        for piece in features:
+            clip = piece if clip is None else torch.cat([clip, piece])
             while len(clip) >= length:
                 yield start, clip[:length], first, length - context
                 step = length - 2 * context
@@ -183,24 +226,49 @@ class Localizer:
         if clip is not None and len(clip) > first:
             yield start, clip, first, len(clip)
 
-    def _encoded(self, video: Video, end: int, progress: Progress | None) -> Iterator[Tensor]:
-        batch: list[np.ndarray] = []
-        for frame in video.frames(self.fps, end_s=end / self.fps):
-            batch.append(frame.image)
-            if len(batch) == self.batch or frame.index == end - 1:
-                yield self.model.encode_frames(torch.from_numpy(np.stack(batch)).to(self.device))
-                batch = []
+    def encoded(
+        self, video: Video, start: int, end: int, progress: Progress | None = None
+    ) -> Iterator[Tensor]:
+        """Features of the frames [start, end), a batch at a time; `start` is a multiple of `batch`.
+
+        Frame n has the same place in a batch of the same size wherever encoding begins and ends, so its
+        features are the same to the last bit.
+        """
+        if start % self.batch:
+            raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
+        pictures: list[np.ndarray] = []
+        for frame in video.frames(self.fps, start_s=start / self.fps, end_s=end / self.fps):
+            pictures.append(frame.image)
+            if len(pictures) == self.batch or frame.index == end - 1:
+                yield self.encode_pictures(pictures)
+                pictures = []
                 if progress:
                     progress(frame.index + 1, end)
-        if batch:
-            yield self.model.encode_frames(torch.from_numpy(np.stack(batch)).to(self.device))
+        if pictures:
+            yield self.encode_pictures(pictures)
 
-    def _encode_view(self, picture: np.ndarray, box: Box) -> Tensor:
-        return self.model.encode_view(torch.from_numpy(np.ascontiguousarray(picture)).to(self.device), box)
+    @torch.inference_mode()
+    def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
+        """Up to `batch` pictures [h, w, 3] of one size -> features [n, c, rows, columns], rounded."""
+        missing = self.batch - len(pictures)
+        full = np.stack([*pictures, *[pictures[-1]] * missing])
+        features = self.model.encode_frames(torch.from_numpy(full).to(self.device))
+        return features[: len(pictures)].to(self.feature_dtype)
 
-    def _best(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    @torch.inference_mode()
+    def encode_query(self, query: Query) -> list[Tensor]:
+        """The features of each view."""
+        pictures = [torch.from_numpy(np.ascontiguousarray(view.picture)) for view in query.views]
+        return [
+            self.model.encode_view(picture.to(self.device), view.box)
+            for picture, view in zip(pictures, query.views)
+        ]
+
+    @torch.inference_mode()
+    def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """The best candidate of the best view on each frame: boxes [t, 4] in the unit square, logits [t]."""
         time = len(features)
+        features = features.to(self.device).float()
         if self.paper and time < self.model.clip_length:
             missing = self.model.clip_length - time
             features = torch.cat([features, features[-1:].expand(missing, *features.shape[1:])])

@@ -1,7 +1,11 @@
 """Shared by all tests."""
 
+import sys
+
 import pytest
 import torch
+
+from lastseen.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -11,3 +15,17 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call `lastseen ...` in this process: (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["lastseen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        printed = capsys.readouterr()
+        return done.value.code or 0, printed.out, printed.err
+
+    return call

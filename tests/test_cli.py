@@ -12,25 +12,10 @@ from scenes import box_at, texture, thing, write_scene
 from test_parity import GOLDEN, drawn
 from videos import write_streams
 
-from lastseen.cli import main
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 PLACE = (100, 50)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Call `lastseen ...` in this process: (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["lastseen", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        printed = capsys.readouterr()
-        return done.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +235,7 @@ def test_train_names_its_recipes_and_opens_its_help_with_an_example(run):
     ("arguments", "says"),
     [
         ([], "give a folder"),
-        (["out", "--recipe", "huge"], "choose one of synth_small"),
+        (["out", "--recipe", "huge"], "choose one of backbone_small"),
         (["out", "--recipe", "tiny", "--set", "optimizer.lr=1"], "did you mean optimiser.lr"),
         (["out", "--recipe", "tiny", "--set", "steps=soon"], "expected a whole number"),
         (["out", "--recipe", "tiny", "--set", "batch=3"], "multiple of 2"),

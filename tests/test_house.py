@@ -14,15 +14,15 @@ ROWS = [
     ["errors"],
     ["box", "files"],
     ["video", "track", "model"],
-    ["query", "weights", "render"],
-    ["localizer", "baselines", "datasets"],
-    ["index", "evaluate", "synth"],
+    ["query", "weights", "formats"],
+    ["render", "localizer", "baselines", "datasets"],
+    ["index", "evaluate", "synth", "doctor"],
     ["train"],
     ["cli", "web"],
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 # library -> the rooms that may import it
-ONLY_IN = {"av": ["video"], "PIL": ["query", "render", "synth"], "typer": ["cli"], "rich": ["cli"]}
+ONLY_IN = {"av": ["video", "doctor"], "PIL": ["query", "render", "synth"], "typer": ["cli"], "rich": ["cli"]}
 
 
 def modules() -> list[Path]:
@@ -99,6 +99,7 @@ def test_only_model_and_its_users_need_torch():
     code = (
         "import sys\n"
         "import lastseen.evaluate.challenge, lastseen.datasets.egotracks, lastseen.render, lastseen.query\n"
+        "import lastseen.formats.arrays, lastseen.doctor\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

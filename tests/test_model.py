@@ -7,7 +7,7 @@ from torch import nn
 
 from lastseen.box import Box
 from lastseen.model import VIT_B, VIT_S, BackboneConfig, Predictions, VQLoC, VQLoCConfig
-from lastseen.model.inputs import patches_inside
+from lastseen.model.inputs import box_in_crop, patches_inside, query_crop
 from lastseen.model.matching import MAPS, MatchFusion, MatchingReduce, similarity_maps
 from lastseen.model.propagation import SpatioTemporalTransformer
 
@@ -136,6 +136,7 @@ def test_a_clip_of_31_frames_is_refused(model):
         ({"backbone": TINY.using(0, 1, final_norm=False)}, 3072),
         ({"match_dim": 16}, 3072),
         ({"match_dim": 16, "fusion": "match", "mask_query": True}, 3072),
+        ({"match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.5, 0.25)}, 3072),
         ({"match_dim": 16, "fine": True, "image_size": 224}, 3072),
         ({"fine": True, "anchors": False, "image_size": 224}, 1),
     ],
@@ -144,6 +145,7 @@ def test_every_variant_of_the_ablations_can_be_plugged_in(changes, candidates):
     config = VQLoCConfig(**{"backbone": TINY, "image_size": 112, "dim": 32, **changes})
     variant = randomised(VQLoC.from_config(config))
     clip, query = clip_and_query(3, size=config.image_size)
+    query = query.repeat(1, len(config.query_shares), 1, 1)
     predictions = variant(clip, query)
     assert predictions.logits.shape == (1, 3, candidates)
     assert torch.isfinite(predictions.boxes).all()
@@ -160,8 +162,8 @@ def test_similarity_maps_are_highest_where_the_querys_patch_is():
     query = F.normalize(torch.randn(1, 16, 8, 8, generator=generator), dim=1)
     query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, :, None, None]
     maps = similarity_maps(frames, query)
-    assert maps.shape == (1, 2, MAPS, 8, 8)
-    likest, below, to_peak = maps[0, :, 0], maps[0, :, -3], maps[0, :, -2]
+    assert maps.shape == (1, 2, MAPS + 1, 8, 8)
+    likest, below, to_peak = maps[0, :, 0], maps[0, :, -4], maps[0, :, -3]
     assert likest.flatten().argmax() == 64 + 5 * 8 + 6
     assert likest[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
     assert below[1, 5, 6] == 0
@@ -195,6 +197,22 @@ def test_maps_are_jittered_in_training_only():
     assert torch.equal(fusion(frames, query), fusion(frames, query))
     fusion.train()
     assert not torch.equal(fusion(frames, query), fusion(frames, query))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
+def test_a_query_crop_shows_the_thing_where_it_says(share):
+    """Also at a corner of the picture, where the square reaches out of it."""
+    for x1, y1, x2, y2 in ((40, 30, 60, 70), (0, 0, 12, 20), (150, 90, 160, 120)):
+        picture = torch.zeros(120, 160, 3, dtype=torch.uint8)
+        picture[y1:y2, x1:x2] = 255
+        box = Box(x1, y1, x2, y2)
+        crop = query_crop(picture, box, 112, share)
+        assert crop.shape == (1, 3, 112, 112)
+        a, b, c, d = (box_in_crop(picture, box, share) * 112).tolist()
+        # Repeated edges may be white, too: the thing's own place must be.
+        assert crop[0, 0, round(b) + 2 : round(d) - 2, round(a) + 2 : round(c) - 2].min() > 0.8
+        if share < 1:
+            assert max(c - a, d - b) == pytest.approx(112 * share, abs=3)
 
 
 def test_patches_inside_a_box_are_those_whose_middle_is_in_it():

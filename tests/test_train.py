@@ -245,7 +245,7 @@ def test_recipes_are_complete_configs_and_say_what_they_are():
     base = vqloc_base()
     assert (base.steps, base.batch, base.loss.score) == (60_000, 24, "hnm")
     assert (base.optimiser.lr, base.optimiser.weight_decay, base.optimiser.warmup_steps) == (1e-4, 0.05, 1000)
-    with pytest.raises(TrainError, match="unknown recipe 'huge'; choose one of synth_small"):
+    with pytest.raises(TrainError, match="unknown recipe 'huge'; choose one of backbone_small"):
         find_recipe("huge")
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import traceback
 from typing import Annotated, NoReturn
 
 import typer
 
 from lastseen import __version__
+from lastseen.cli.doctor import doctor
 from lastseen.cli.evaluate import evaluate, validate
+from lastseen.cli.export import export
 from lastseen.cli.find import find
-from lastseen.cli.models import convert, train
-from lastseen.cli.shared import ERROR, FOUND
+from lastseen.cli.index import index
+from lastseen.cli.models import calibrate, convert, train
+from lastseen.cli.shared import ERROR, FOUND, Verbose, log, start_log
 from lastseen.cli.synth import synth
 from lastseen.errors import LastSeenError
 
@@ -51,14 +56,18 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
-    pass
+    start_log(verbose)
 
 
-for command in (find, evaluate, validate, convert, synth, train):
+app.add_typer(index)
+for command in (find, evaluate, validate, export, convert, synth, train, calibrate, doctor):
     app.command()(command)
 
 
 def _fail(message: str) -> NoReturn:
+    if log.isEnabledFor(logging.INFO):
+        traceback.print_exc()
     print(f"lastseen: {message}", file=sys.stderr)
     sys.exit(ERROR)

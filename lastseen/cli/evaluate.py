@@ -14,6 +14,7 @@ from lastseen.cli.shared import (
     Device,
     Paper,
     Quiet,
+    Verbose,
     Weights,
     open_localizer,
     progress_bar,
@@ -36,13 +37,15 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Questions about absent things: adds the AUROC.")
     ] = None,
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="training-free, or vqloc (with --weights).")
-    ] = "training-free",
+        str | None,
+        typer.Option(metavar="NAME", help="training-free, or vqloc (default: vqloc if there are --weights)."),
+    ] = None,
     weights: Weights = None,
     paper: Paper = False,
     device: Device = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a model on annotated videos and score it, or score an existing challenge file.
 
@@ -62,6 +65,8 @@ def evaluate(
     else:
         if out is None:
             raise LastSeenError("--videos needs --out FILE.json for the answers")
+        if method is None:
+            method = "training-free" if weights is None else "vqloc"
         if method not in ("training-free", "vqloc"):
             raise LastSeenError(f"unknown method {method!r}; choose training-free or vqloc")
         if (method == "vqloc") != (weights is not None):

@@ -1,13 +1,17 @@
-"""lastseen find: the answer to one question."""
+"""lastseen find: the answer to one question, about one video or all that the index remembers."""
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastseen.cli.index import IndexFolder, open_index
+from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save
 from lastseen.cli.shared import (
     FOUND,
     NOT_FOUND,
@@ -15,6 +19,7 @@ from lastseen.cli.shared import (
     Device,
     Paper,
     Quiet,
+    Verbose,
     Weights,
     open_localizer,
     progress_bar,
@@ -22,14 +27,35 @@ from lastseen.cli.shared import (
 from lastseen.errors import QueryError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lastseen.box import Box
+    from lastseen.index import Index, IndexedVideo
+    from lastseen.localizer import Localizer
     from lastseen.query import Query
+    from lastseen.track import FramePredictions, ResponseTrack
     from lastseen.video import Video
+
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif")
+THING = "thing"  # what it is called if it was given no name
 
 
 def find(
     files: Annotated[
-        list[Path], typer.Argument(metavar="PICTURE... VIDEO", help="Pictures of the thing, then the video.")
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="PICTURE... [VIDEO]",
+            help="Pictures of the thing, then the video; without one, all that the index remembers.",
+        ),
+    ] = None,
+    things: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--thing",
+            metavar="NAME=PICTURE",
+            help="Several things at once; a name may have several pictures.",
+        ),
+    ] = None,
     box: Annotated[
         str | None, typer.Option(metavar="X1,Y1,X2,Y2", help="Where the thing is in the picture, in pixels.")
     ] = None,
@@ -38,7 +64,8 @@ def find(
         typer.Option(metavar="SECONDS", help="PICTURE is a video: look at it there. Left out: at VIDEO."),
     ] = None,
     before: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="When you ask: search only before this moment.")
+        str | None,
+        typer.Option(metavar="TIME", help="Search only before this: seconds of a video, or a date and time."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every occurrence, not just the last.")] = False,
     as_json: AsJson = False,
@@ -49,6 +76,22 @@ def find(
         Path | None,
         typer.Option("--video", metavar="OUT.mp4", help="Write that part of the video, box drawn in."),
     ] = None,
+    figure: Figure = None,
+    filmstrip: Filmstrip = None,
+    cutout: Cutout = None,
+    report: Report = None,
+    save: Save = None,
+    folder: IndexFolder = None,
+    in_: Annotated[
+        list[str] | None,
+        typer.Option("--in", metavar="NAME", help="Only this video of the index; repeatable."),
+    ] = None,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Index: run the exact model on every frame.")
+    ] = False,
+    candidates: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Index: clips that the exact model looks at first.")
+    ] = 24,
     weights: Weights = None,
     paper: Paper = False,
     threshold: Annotated[
@@ -59,64 +102,249 @@ def find(
         bool, typer.Option("--allow-truncated", help="Search the readable part of a damaged video.")
     ] = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Find when and where a thing was last seen in a video.
+    """Find when and where a thing was last seen, in a video or in all that 'lastseen index' remembers.
 
     Example: lastseen find keys.jpg walk.mp4 --picture answer.jpg --video answer.mp4
 
-    Exit status: 0 found, 1 not found, 2 error.
+    Example: lastseen index walk.mp4 holiday/; lastseen find keys.jpg
+
+    Exit status: 0 found, 1 not found (of several things: not all), 2 error.
     """
     from lastseen.files import check_writable
-    from lastseen.render import answer_dict, answer_text, write_picture, write_video
-    from lastseen.video import Video
+    from lastseen.index.answers import parse_moment
 
+    outputs = Outputs(figure=figure, filmstrip=filmstrip, cutout=cutout, report=report, save=save or ())
     for path, suffixes in ((picture, (".jpg", ".jpeg", ".png", ".webp")), (video_out, (".mp4",))):
         if path is not None:
             check_writable(path, suffixes)
-    video = Video(files[-1], allow_truncated=allow_truncated)
-    query = _query(files, video, _box(box), at, before)
-    localizer = open_localizer(weights, paper, threshold, device, quiet)
-    with progress_bar("searching", "frames", quiet) as progress:
-        predictions = localizer.predict(video, [query], progress)[0]
-    tracks = localizer.tracks(predictions)
-    if tracks:
-        thing = query.views[0].crop
-        if picture is not None:
-            write_picture(picture, video, tracks[-1], thing)
-        if video_out is not None:
-            write_video(video_out, video, tracks[-1], thing)
-    shown = tracks if all_ else tracks[-1:]
-    guess = None if tracks else localizer.best_guess(predictions)
-    if as_json:
-        print(json.dumps(answer_dict(video, localizer.model.title, shown, guess)))
+    outputs.check()
+    written = _Written(picture, video_out, outputs, all_)
+    files = files or []
+    asks_index = bool(in_) or not files or files[-1].suffix.lower() in PICTURES
+    question = _Question(files if asks_index else files[:-1], things or [], _box(box), at)
+    if written.wanted and len(question.names) > 1:
+        raise QueryError(f"pictures and videos show one thing, not {len(question.names)}: ask one by one")
+    second, date = (None, None) if before is None else parse_moment(before)
+
+    def localizer() -> Localizer:  # once the question is known to make sense
+        return open_localizer(weights, paper, threshold, device, quiet)
+
+    if not asks_index:
+        if date is not None:
+            raise QueryError("--before takes seconds of the video; a date is for questions to the index")
+        found = _ask_video(files[-1], question, localizer, second, written, as_json, allow_truncated, quiet)
     else:
-        print(answer_text(video, shown, guess, localizer.rule.threshold))
-    raise typer.Exit(FOUND if tracks else NOT_FOUND)
+        if second is not None and len(in_ or []) != 1:
+            raise QueryError(f"{before} seconds of which video? Give --in NAME, or --before a date and time")
+        with _index(folder, files) as index:
+            videos = [index.named(name) for name in in_] if in_ else None
+            options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
+            found = _ask_index(index, videos, question, localizer, second, options, written, as_json, quiet)
+    raise typer.Exit(FOUND if found else NOT_FOUND)
 
 
-def _query(files: list[Path], video: Video, box: Any, at: float | None, before: float | None) -> Query:
-    from lastseen.query import Query
+def _ask_video(
+    path: Path,
+    question: _Question,
+    open_model: Callable[[], Localizer],
+    before: float | None,
+    written: _Written,
+    as_json: bool,
+    allow_truncated: bool,
+    quiet: bool,
+) -> bool:
+    from lastseen.render import answer_dict, answer_text
     from lastseen.video import Video
 
-    pictures = files[:-1]
-    if at is not None:
-        if box is None:
-            raise QueryError("--at needs --box X1,Y1,X2,Y2: where the thing is in that frame")
-        if len(pictures) > 1:
-            raise QueryError("with --at give one video to take the picture from, or none to take VIDEO")
-        return Query.from_video(Video(pictures[0]) if pictures else video, at, box, before)
-    if not pictures:
-        raise QueryError(
-            f"what to find in {files[0]}? Give a picture before the video, or --at SECONDS --box X1,Y1,X2,Y2"
+    video = Video(path, allow_truncated=allow_truncated)
+    queries = question.queries(video, before)
+    localizer = open_model()
+    with progress_bar("searching", "frames", quiet) as progress:
+        predictions = localizer.predict(video, list(queries.values()), progress)
+    things, texts = [], []
+    for (name, query), frames in zip(queries.items(), predictions):
+        tracks = localizer.tracks(frames)
+        guess = None if tracks else localizer.best_guess(frames)
+        written.write(video, tracks, guess, query, frames, localizer)
+        shown = tracks if written.every else tracks[-1:]
+        answer = answer_dict(video, localizer.model.title, shown, guess)
+        things.append({"thing": name, "found": bool(tracks), "answers": [answer]})
+        text = answer_text(video, shown, guess, localizer.rule.threshold)
+        texts.append(
+            text if len(queries) == 1 else "\n".join(f"{name}: {line}" for line in text.splitlines())
         )
-    if box is not None and len(pictures) > 1:
-        raise QueryError("--box goes with one picture; cut the others to the thing")
-    if box is not None:
-        return Query.from_image(pictures[0], box, before)
-    return Query.from_images(pictures, before)
+    if not as_json:
+        print("\n".join(texts))
+    elif question.things:
+        from lastseen.index.answers import SCHEMA
+
+        model = localizer.model.title
+        print(json.dumps({"schema": SCHEMA, "index": None, "model": model, "things": things}))
+    else:
+        print(json.dumps(answer))
+    return all(thing["found"] for thing in things)
 
 
-def _box(text: str | None) -> Any:
+def _ask_index(
+    index: Index,
+    videos: list[IndexedVideo] | None,
+    question: _Question,
+    open_model: Callable[[], Localizer],
+    before: float | None,
+    options: dict[str, Any],
+    written: _Written,
+    as_json: bool,
+    quiet: bool,
+) -> bool:
+    from lastseen.index.answers import answers_dict, answers_text
+
+    queries = question.queries(None, before)
+    localizer = open_model()
+    from lastseen.index.search import search
+
+    with progress_bar("searching", "frames", quiet) as progress:
+        found = search(
+            index, localizer, queries, videos=videos, every=written.every, progress=progress, **options
+        )
+    if as_json:
+        print(json.dumps(answers_dict(str(index.folder), localizer.model.title, found, written.every)))
+    else:
+        print(answers_text(found, written.every, localizer.rule.threshold))
+    for name, findings in found.items():
+        if written.wanted and findings:
+            sys.stdout.flush()  # the answer stands, even if the video to draw on is gone
+            video, first = index_video(index, findings[0].video), findings[0]
+            written.write(video, list(first.tracks), first.guess, queries[name], first.predictions, localizer)
+    return all(findings and findings[0].tracks for findings in found.values())
+
+
+def index_video(index: Index, video: IndexedVideo) -> Video:
+    """The file behind an indexed video, if it is still there and the same."""
+    from lastseen.errors import IndexStoreError
+    from lastseen.index.catalogue import LIVE
+    from lastseen.index.originals import check_unchanged
+    from lastseen.video import Video
+
+    if video.kind == LIVE:
+        raise IndexStoreError(f"{video.name}: a stream leaves no pictures to draw on, only where it was seen")
+    return Video(check_unchanged(index, video).path, allow_truncated=True)
+
+
+def _index(folder: Path | None, files: list[Path]) -> Index:
+    from lastseen.index import default_folder
+    from lastseen.index.catalogue import FILE
+
+    place = folder or default_folder()
+    if not (place / FILE).is_file():
+        given = f"{files[-1]} is a picture, and there" if files else "there"
+        raise QueryError(
+            f"in which video? {given} is no index at {place}: give one, or run lastseen index VIDEO..."
+        )
+    return open_index(place)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The files that an answer is drawn into."""
+
+    picture: Path | None
+    video: Path | None
+    outputs: Outputs
+    every: bool
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.picture or self.video) or self.outputs != Outputs()
+
+    def write(
+        self,
+        video: Video,
+        tracks: list[ResponseTrack],
+        guess: ResponseTrack | None,
+        query: Query,
+        predictions: FramePredictions,
+        localizer: Localizer,
+    ) -> None:
+        from lastseen.render import write_picture, write_video
+
+        thing = query.views[0].crop
+        if tracks and self.picture is not None:
+            write_picture(self.picture, video, tracks[-1], thing)
+        if tracks and self.video is not None:
+            write_video(self.video, video, tracks[-1], thing)
+        self.outputs.write(
+            video,
+            tracks,
+            thing,
+            predictions,
+            guess=guess,
+            rule=localizer.rule,
+            model=localizer.model.title,
+            saved=tracks if self.every else tracks[-1:],
+        )
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What to look for, as it was typed."""
+
+    pictures: list[Path]
+    things: list[str]
+    box: Box | None
+    at: float | None
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(_named(text)[0] for text in self.things)) or [THING]
+
+    def queries(self, video: Video | None, before: float | None) -> dict[str, Query]:
+        from lastseen.query import Query
+
+        if not self.things:
+            return {THING: self._one(video, before)}
+        if self.pictures or self.box is not None or self.at is not None:
+            raise QueryError("--thing goes with a video or none, not with other pictures, --box or --at")
+        named = [_named(text) for text in self.things]
+        return {
+            name: Query.from_images([path for other, path in named if other == name], before)
+            for name in self.names
+        }
+
+    def _one(self, video: Video | None, before: float | None) -> Query:
+        from lastseen.query import Query
+        from lastseen.video import Video
+
+        if self.at is not None:
+            if self.box is None:
+                raise QueryError("--at needs --box X1,Y1,X2,Y2: where the thing is in that frame")
+            if len(self.pictures) > 1:
+                raise QueryError("with --at give one video to take the picture from, or none to take VIDEO")
+            source = Video(self.pictures[0]) if self.pictures else video
+            if source is None:
+                raise QueryError("--at needs a video to take the picture from")
+            return Query.from_video(source, self.at, self.box, before)
+        if not self.pictures:
+            what = f"in {video.path}" if video else "in the index"
+            raise QueryError(
+                f"what to find {what}? Give a picture before the video, or --at SECONDS --box X1,Y1,X2,Y2"
+            )
+        if self.box is not None and len(self.pictures) > 1:
+            raise QueryError("--box goes with one picture; cut the others to the thing")
+        if self.box is not None:
+            return Query.from_image(self.pictures[0], self.box, before)
+        return Query.from_images(self.pictures, before)
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, is_there, path = text.partition("=")
+    if not (name and is_there and path):
+        raise QueryError(f"--thing {text}: expected NAME=PICTURE, like keys=keys.jpg")
+    return name, Path(path)
+
+
+def _box(text: str | None) -> Box | None:
     if text is None:
         return None
     from lastseen.box import Box

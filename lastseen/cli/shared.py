@@ -1,8 +1,13 @@
-"""What several commands share: options, the localizer, the progress bar."""
+"""What several commands share: options, the localizer, the progress bar, the log.
+
+Options that people set once for good also read an environment variable (LASTSEEN_...).
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +19,55 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 FOUND, NOT_FOUND, ERROR = 0, 1, 2
+log = logging.getLogger("lastseen")
+
+
+def start_log(verbose: bool) -> None:
+    """The package's log lines go to stderr if they are wanted."""
+    log.handlers = [logging.StreamHandler()]  # anew each time: it writes to the stderr of now
+    log.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def _say_more(wanted: bool) -> bool:
+    if wanted:
+        start_log(verbose=True)
+    return wanted
+
+
+def _devices(incomplete: str) -> list[str]:
+    """For the shell; torch would know more, but takes seconds to ask."""
+    return [name for name in ("cpu", "cuda", "cuda:0", "cuda:1") if name.startswith(incomplete)]
+
 
 Weights = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="A model made by 'lastseen convert' or 'lastseen train'."),
+    typer.Option(
+        metavar="FOLDER",
+        envvar="LASTSEEN_WEIGHTS",
+        help="A model made by 'lastseen convert' or 'lastseen train'.",
+    ),
 ]
 Paper = Annotated[bool, typer.Option("--paper", help="Infer exactly as the paper does: always an answer.")]
 Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1 ... (default: the best).")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        envvar="LASTSEEN_DEVICE",
+        autocompletion=_devices,
+        help="cpu, cuda, cuda:1 ... (default: the best).",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        callback=_say_more,
+        is_eager=True,
+        help="Say what is done, on which device and how fast; errors with their origin.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Annotations = Annotated[Path, typer.Option("--annotations", metavar="FILE", help="VQ2D or EgoTracks JSON.")]
 
@@ -31,9 +75,11 @@ Annotations = Annotated[Path, typer.Option("--annotations", metavar="FILE", help
 def open_localizer(
     weights: Path | None, paper: bool, threshold: float | None, device: str | None, quiet: bool
 ) -> Localizer:
+    began = time.monotonic()
     from lastseen.localizer import Localizer
 
     localizer = Localizer.from_pretrained(weights, paper=paper, device=device, threshold=threshold)
+    log.info("%s on %s, ready in %.1f s", localizer.model.title, localizer.device, time.monotonic() - began)
     if weights is None and not quiet:
         print("note: no trained heads are bundled yet; using the training-free localizer", file=sys.stderr)
     return localizer
@@ -41,9 +87,26 @@ def open_localizer(
 
 @contextmanager
 def progress_bar(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    if quiet:
-        yield None
-        return
+    """Also tells the log how long it took, if anything was done."""
+    began, counted = time.monotonic(), 0
+    with _bar(what, unit) if not quiet else _no_bar() as bar:
+
+        def show(done: int, total: int) -> None:
+            nonlocal counted
+            counted = done
+            if bar is not None:
+                bar(done, total)
+
+        yield None if bar is None and not log.isEnabledFor(logging.INFO) else show
+    took_s = time.monotonic() - began
+    if counted:
+        log.info(
+            "%s: %d %s in %.1f s, %.1f a second", what, counted, unit, took_s, counted / max(took_s, 1e-9)
+        )
+
+
+@contextmanager
+def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -59,3 +122,8 @@ def progress_bar(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, i
         yield show
     finally:
         bar.stop()
+
+
+@contextmanager
+def _no_bar() -> Iterator[None]:
+    yield None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from lastseen.box import Letterbox
@@ -35,8 +36,8 @@ class EncodedClip:
     """One video with its questions.
 
     | features    | float16 [frames, channels, side, side]        |
-    | queries     | float16 [questions, channels, side, side]     |
-    | query_boxes | [questions, 4] the things in their unit squares |
+    | queries     | float16 [questions, shares * channels, side, side] |
+    | query_boxes | [questions, shares, 4] the things in their unit squares |
     """
 
     video: Video
@@ -73,11 +74,16 @@ class EncodedSet:
             questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
             asked = tuple(query_of(question, video, clip.fps) for question in questions)
             pictures = [torch.from_numpy(query.views[0].picture.copy()).to(device) for query in asked]
+            shares = config.query_shares
             crops = [
-                normalised(query_crop(picture, query.views[0].box, config.image_size))
+                torch.cat([query_crop(picture, query.views[0].box, config.image_size, s) for s in shares])
                 for picture, query in zip(pictures, asked)
             ]
-            boxes = [box_in_crop(picture, query.views[0].box) for picture, query in zip(pictures, asked)]
+            boxes = [
+                torch.stack([box_in_crop(picture, query.views[0].box, share) for share in shares])
+                for picture, query in zip(pictures, asked)
+            ]
+            queries = _encoded(backbone, normalised(torch.cat(crops)))
             clips.append(
                 EncodedClip(
                     video=video,
@@ -85,7 +91,7 @@ class EncodedSet:
                     questions=tuple(questions),
                     asked=asked,
                     features=_frames(video, clip.fps, backbone, config, device),
-                    queries=_encoded(backbone, torch.cat(crops)),
+                    queries=rearrange(queries, "(q s) c h w -> q (s c) h w", s=len(shares)),
                     query_boxes=torch.stack(boxes).to(device),
                 )
             )

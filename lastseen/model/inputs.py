@@ -28,23 +28,39 @@ def padded(content: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
     return F.pad(content, (letterbox.left, right, letterbox.top, below), value=padding)
 
 
-def query_crop(picture: Tensor, box: Box, size: int) -> Tensor:
-    """The square around the thing in a picture [h, w, 3] uint8 -> [1, 3, size, size] in [0, 1]"""
-    x1, y1, x2, y2 = _square(picture, box)
-    return resized(picture[None, y1:y2, x1:x2], size, size)
+def query_crop(picture: Tensor, box: Box, size: int, share: float = 1.0) -> Tensor:
+    """The square around the thing in a picture [h, w, 3] uint8 -> [1, 3, size, size] in [0, 1]
+
+    `share` is the thing's of the square's side. 1 is the paper's square, moved where it would leave the
+    picture; a smaller one keeps the thing in the middle, and repeats the picture's edge where it must.
+    """
+    x1, y1, x2, y2 = _square(picture, box, share)
+    height, width = picture.shape[:2]
+    inside = picture[None, max(y1, 0) : min(y2, height), max(x1, 0) : min(x2, width)]
+    # At a border the paper's square may be cut short; it is stretched then.
+    across, down = size / (x2 - x1), size / (y2 - y1)
+    left, top = max(0, round(-x1 * across)), max(0, round(-y1 * down))
+    columns = min(size - left, max(1, round(inside.shape[2] * across)))
+    rows = min(size - top, max(1, round(inside.shape[1] * down)))
+    content = resized(inside, columns, rows)
+    return F.pad(content, (left, size - left - columns, top, size - top - rows), mode="replicate")
 
 
-def box_in_crop(picture: Tensor, box: Box) -> Tensor:
+def box_in_crop(picture: Tensor, box: Box, share: float = 1.0) -> Tensor:
     """Where the thing is in its `query_crop`: [4] x1 y1 x2 y2 in the unit square"""
-    x1, y1, x2, y2 = _square(picture, box)
+    x1, y1, x2, y2 = _square(picture, box, share)
     unit = box.shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
     return torch.tensor(unit.xyxy).clamp(0, 1)
 
 
-def _square(picture: Tensor, box: Box) -> tuple[int, int, int, int]:
+def _square(picture: Tensor, box: Box, share: float) -> tuple[int, int, int, int]:
     height, width = picture.shape[:2]
-    x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
-    return x1, y1, max(x2, x1 + 1), max(y2, y1 + 1)
+    if share == 1:
+        x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
+        return x1, y1, max(x2, x1 + 1), max(y2, y1 + 1)
+    side = max(2, round(max(box.width, box.height) / share))
+    x1, y1 = (round(low + (high - low) / 2 - side / 2) for low, high in ((box.x1, box.x2), (box.y1, box.y2)))
+    return x1, y1, x1 + side, y1 + side
 
 
 def patches_inside(boxes_unit: Tensor, side: int) -> Tensor:

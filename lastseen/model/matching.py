@@ -17,7 +17,7 @@ from lastseen.model.correspondence import SpatialTransformer, conv_block
 SHARPNESS = 20.0  # of the soft maximum over the query's patches
 PARTS = 3  # a query is also compared part by part, so that its layout shows: PARTS x PARTS of them
 NEIGHBOURS = 4  # patches at the peak, whose like in the same frame is looked for
-MAPS = 3 + PARTS**2 + 3
+MAPS = 3 + PARTS**2 + 3  # and 1 for each picture of the thing
 JITTER_GAIN, JITTER_SHIFT = 0.08, 0.03
 
 
@@ -65,7 +65,7 @@ class MatchingTransformer(SpatialTransformer):
     def __init__(self, dim: int = 256, *, layers: int = 1) -> None:
         super().__init__(dim, layers=layers)
         self.dim = dim
-        self.maps = MapReader(dim)
+        self.maps = MapReader(dim, (1.0,))
 
     def prepare(self, frames: Tensor) -> Tensor:
         return torch.cat([super().prepare(frames[:, : self.dim]), frames[:, self.dim :]], 1)
@@ -79,12 +79,15 @@ class MatchFusion(nn.Module):
     """Similarity maps alone: nothing of a frame but its likeness to the query is handed on.
 
     | prepare | frames [n, match, h, w], as they are                              |
-    | forward | prepared [b, t, match, h, w], query [b, match, h, w] -> [b, t, dim, h, w] |
+    | forward | prepared [b, t, match, h, w], query [b, shares * match, h, w] -> [b, t, dim, h, w] |
+
+    `shares`: the thing's part of each of its pictures. Features of like sizes match best, and its size in
+    the video is not known.
     """
 
-    def __init__(self, dim: int = 256) -> None:
+    def __init__(self, dim: int = 256, shares: tuple[float, ...] = (1.0,)) -> None:
         super().__init__()
-        self.maps = MapReader(dim)
+        self.maps = MapReader(dim, shares)
 
     def prepare(self, frames: Tensor) -> Tensor:
         return frames
@@ -96,12 +99,13 @@ class MatchFusion(nn.Module):
 class MapReader(nn.Module):
     """Unit vectors of frames and query -> similarity maps -> features [b, t, dim, h, w]."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, shares: tuple[float, ...]) -> None:
         super().__init__()
-        self.read = nn.Sequential(*conv_block(MAPS, dim), *conv_block(dim, dim))
+        self.shares = shares
+        self.read = nn.Sequential(*conv_block(MAPS + len(shares), dim), *conv_block(dim, dim))
 
     def forward(self, frames: Tensor, query: Tensor) -> Tensor:
-        maps = similarity_maps(frames, query)
+        maps = similarity_maps(frames, query, self.shares)
         if self.training:
             maps = jittered(maps)
         maps = rearrange(maps, "b t c h w -> (b t) c h w")
@@ -115,32 +119,49 @@ def jittered(maps: Tensor) -> Tensor:
     return gain * maps + JITTER_SHIFT * torch.randn(shape, device=maps.device, dtype=maps.dtype)
 
 
-def similarity_maps(frames: Tensor, query: Tensor) -> Tensor:
-    """Unit vectors [b, t, m, h, w] and [b, m, h, w] (zero where the thing is not) -> [b, t, MAPS, h, w].
+def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (1.0,)) -> Tensor:
+    """Unit vectors [b, t, m, h, w] of frames and [b, shares * m, h, w] of a query's pictures, zero where the
+    thing is not -> [b, t, MAPS + shares, h, w].
 
     To the likest patch of the query, to the softly likest, to the mean of all, and to each part's mean; how
-    far below the frame's best the likest is; and how like the frame's own best patches each patch is.
+    far below the frame's best the likest is; how like the frame's own best patches each patch is; and to the
+    likest patch of each picture.
     """
-    height = frames.shape[3]
-    # A query fills its picture, so half its resolution is plenty.
-    small = F.avg_pool2d(query.float(), 2)
-    there = rearrange(small, "b m h w -> b (h w) m").norm(dim=-1) > 1e-3
-    unit = rearrange(F.normalize(small, dim=1), "b m h w -> b m (h w)").to(frames.dtype)
+    size = {"t": frames.shape[1], "h": frames.shape[3]}
+    pictures = rearrange(query.float(), "b (s m) h w -> s b m h w", s=len(shares))
     tokens = rearrange(frames, "b t m h w -> b (t h w) m")
-    cosine = (tokens @ unit).float().masked_fill(~there[:, None], -1.0)
-    likest = cosine.amax(-1)
-    count = there.sum(1).clamp(min=1)[:, None]
-    softly = (torch.logsumexp(SHARPNESS * cosine, -1) - count.log()) / SHARPNESS
-    parts = F.normalize(F.adaptive_avg_pool2d(query.float(), PARTS).flatten(2), dim=1)
-    whole = F.normalize(query.float().mean((2, 3)), dim=1)[..., None]
-    typical = (tokens @ torch.cat([whole, parts], 2).to(frames.dtype)).float()
-    shape = {"t": frames.shape[1], "h": height}
-    flat = rearrange(likest, "b (t h w) -> b t (h w)", **shape)
+    each, softly = [], []
+    for picture, share in zip(pictures, shares):
+        cosine, there = _cosines(tokens, _of_the_thing(picture, share))
+        each.append(cosine.amax(-1))
+        softly.append((torch.logsumexp(SHARPNESS * cosine, -1) - there.log()) / SHARPNESS)
+    likest = torch.stack(each, -1)
+    best_of_all = likest.amax(-1)
+    parts = F.normalize(F.adaptive_avg_pool2d(pictures[0], PARTS).flatten(2), dim=1)
+    whole = F.normalize(pictures[0].mean((2, 3)), dim=1)[..., None]
+    typical = (tokens @ torch.cat([whole, parts], 2).to(tokens.dtype)).float()
+    flat = rearrange(best_of_all, "b (t h w) -> b t (h w)", **size)
     best, where = flat.topk(NEIGHBOURS, -1)
-    below = rearrange(flat - best[..., :1], "b t s -> b (t s)")
-    patches = rearrange(tokens, "b (t s) m -> b t s m", t=shape["t"])
-    peaks = patches.take_along_dim(where[..., None], 2)
-    like = (patches @ peaks.transpose(-1, -2)).float()
+    below = rearrange(flat - best[..., :1], "b t s -> b (t s) 1")
+    patches = rearrange(tokens, "b (t s) m -> b t s m", t=size["t"])
+    like = (patches @ patches.take_along_dim(where[..., None], 2).transpose(-1, -2)).float()
     like = rearrange(torch.stack([like[..., 0], like.mean(-1)], -1), "b t s c -> b (t s) c")
-    maps = torch.cat([likest[..., None], softly[..., None], typical, below[..., None], like], -1)
-    return rearrange(maps, "b (t h w) c -> b t c h w", **shape).to(frames.dtype)
+    soft = torch.stack(softly, -1).amax(-1)
+    maps = torch.cat([best_of_all[..., None], soft[..., None], typical, below, like, likest], -1)
+    return rearrange(maps, "b (t h w) c -> b t c h w", **size).to(frames.dtype)
+
+
+def _of_the_thing(picture: Tensor, share: float) -> Tensor:
+    """Vectors [b, m, h, w] -> those that may be the thing's, few enough to compare with all: [b, m, k]"""
+    if share == 1:  # it fills its picture, so half the resolution is plenty
+        return F.avg_pool2d(picture, 2).flatten(2)
+    side = picture.shape[-1]
+    first = int(side * (1 - share) / 2)
+    return picture[..., first : side - first, first : side - first].flatten(2)
+
+
+def _cosines(tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens [b, n, m], vectors [b, m, k] of which zeros do not count -> [b, n, k], how many count [b, 1]"""
+    there = vectors.norm(dim=1) > 1e-3
+    cosine = (tokens @ F.normalize(vectors, dim=1).to(tokens.dtype)).float()
+    return cosine.masked_fill(~there[:, None], -1.0), there.sum(1).clamp(min=1)[:, None]

@@ -33,6 +33,7 @@ class VQLoCConfig:
     attention_radius: int | None = 2  # frames on each side; None: the whole clip
     anchors: bool = True
     match_dim: int = 0  # ours: channels of the vectors whose similarity is mapped; 0: none, as in the paper
+    query_shares: tuple[float, ...] = (1.0,)  # ours, with "match": the thing's part of each picture of it
     mask_query: bool = False  # ours: patches of a query that are not the thing's do not count
     fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
@@ -42,6 +43,10 @@ class VQLoCConfig:
             raise ValueError(f'fusion must be "attention", "conv" or "match", got {self.fusion!r}')
         if bool(self.match_dim) != (self.fusion == "match") and self.fusion != "attention":
             raise ValueError('fusion "match" needs match_dim, and fusion "conv" takes none')
+        if self.query_shares[:1] != (1.0,) or not all(0 < share <= 1 for share in self.query_shares):
+            raise ValueError(f"query_shares must begin with 1 and be above 0, got {self.query_shares}")
+        if len(self.query_shares) > 1 and self.fusion != "match":
+            raise ValueError('several query_shares need fusion "match"')
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
 
@@ -59,7 +64,8 @@ class VQLoCConfig:
         if unknown:
             raise ValueError(f"unknown fields in the model's config: {', '.join(sorted(unknown))}")
         backbone = {**data["backbone"], "blocks": tuple(data["backbone"]["blocks"])}
-        return cls(**{**data, "backbone": BackboneConfig(**backbone)})
+        shares = tuple(data.get("query_shares", (1.0,)))
+        return cls(**{**data, "backbone": BackboneConfig(**backbone), "query_shares": shares})
 
 
 class VQLoC(nn.Module):
@@ -93,7 +99,7 @@ class VQLoC(nn.Module):
         reduce: nn.Module = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim))
         correspondence: SpatialTransformer | ConvFusion | MatchFusion
         if config.fusion == "match":
-            reduce, correspondence = MatchingReduce(channels, 0, match), MatchFusion(dim)
+            reduce, correspondence = MatchingReduce(channels, 0, match), MatchFusion(dim, config.query_shares)
         elif config.fusion == "conv":
             correspondence = ConvFusion(dim, config.side)
         elif match:
@@ -149,13 +155,19 @@ class VQLoC(nn.Module):
         return self.correspondence.prepare(self.reduce(features))
 
     def prepare_query(self, features: Tensor, boxes_unit: Tensor) -> Tensor:
-        """Backbone features [b, channels, side, side] of query crops, and the things' boxes in them [b, 4]"""
+        """Backbone features [b, shares * channels, side, side] of query crops, and the things' boxes in them
+        [b, shares, 4]"""
+        shares = len(self.config.query_shares)
+        features = rearrange(features, "b (s c) h w -> (b s) c h w", s=shares)
         if self.config.mask_query:
-            features = features * patches_inside(boxes_unit.to(features), self.config.side)
-        return self.reduce(features)
+            features = features * patches_inside(boxes_unit.flatten(0, 1).to(features), self.config.side)
+        return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
 
     def encode_query(self, queries: Tensor) -> Tensor:
-        return self.reduce(self.backbone(queries))
+        """[b, shares * 3, size, size]; all of a picture counts as the thing."""
+        shares = len(self.config.query_shares)
+        features = self.backbone(rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares))
+        return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
 
     def encode_together(self, clips: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """For training: clips [b, t, ..] and queries [b, ..] -> what `localize` takes.
@@ -164,11 +176,13 @@ class VQLoC(nn.Module):
         Frames and queries go through `reduce` as one: its batch norms learn one statistic for both,
         the one that inference uses.
         """
+        shares = len(self.config.query_shares)
+        queries = rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares)
         inputs = torch.cat([rearrange(clips, "b t c h w -> (b t) c h w"), queries])
         reduced = self.reduce(self.backbone(inputs) if inputs.shape[1] == 3 else inputs)
         frames, query = reduced[: -len(queries)], reduced[-len(queries) :]
-        prepared = self.correspondence.prepare(frames)
-        return rearrange(prepared, "(b t) c h w -> b t c h w", b=len(clips)), query
+        prepared = rearrange(self.correspondence.prepare(frames), "(b t) c h w -> b t c h w", b=len(clips))
+        return prepared, rearrange(query, "(b s) c h w -> b (s c) h w", s=shares)
 
     def localize(
         self,
@@ -192,8 +206,11 @@ class VQLoC(nn.Module):
 
     def encode_view(self, picture: Tensor, box: Box) -> Tensor:
         """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, side, side]"""
-        features = self.backbone(normalised(query_crop(picture, box, self.config.image_size)))
-        return self.prepare_query(features, box_in_crop(picture, box)[None].to(features.device))[0]
+        size, shares = self.config.image_size, self.config.query_shares
+        crops = torch.cat([query_crop(picture, box, size, share) for share in shares])
+        features = rearrange(self.backbone(normalised(crops)), "s c h w -> 1 (s c) h w")
+        boxes = torch.stack([box_in_crop(picture, box, share) for share in shares])
+        return self.prepare_query(features, boxes[None].to(features.device))[0]
 
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
         """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""

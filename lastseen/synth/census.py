@@ -23,6 +23,7 @@ from lastseen.box import Box
 from lastseen.errors import SynthError
 from lastseen.files import whole_file
 from lastseen.synth.assets import Asset, Library
+from lastseen.synth.cast import Item
 from lastseen.synth.episode import TRUTH_FPS, EpisodeSettings, plan_episode, render_episode
 from lastseen.synth.photos import Clip, PhotoWalks
 from lastseen.synth.portrait import portraits
@@ -173,7 +174,7 @@ def room_census(
         visible=visible[:, seen],
         share=share[:, seen].astype(np.float16),
         patches=patches_of(numbers[(instance + 1).long()]).cpu().numpy(),
-        portraits=_portraits(library, assets, visible[:, seen], rng, device),
+        portraits=_portraits(library, assets, rng, device),
         present=tuple(sorted({group_of(placed.asset) for placed in plan.room.placed})),
     )
 
@@ -186,7 +187,7 @@ def photo_census(
     height, width = clip.frames.shape[1:3]
     boxes = clip.boxes_px.cpu().numpy()[:, None]
     visible = clip.visible.cpu().numpy()[:, None]
-    group = groups.get(clip.thing, clip.thing)
+    group = groups[clip.thing]
     quality = int(rng.integers(*JPEG_QUALITY))
     return Census(
         source="photo",
@@ -209,7 +210,9 @@ def group_of(asset: Asset) -> str:
 
 
 def groups_of(library: Library) -> dict[str, str]:
-    return {asset.name: group_of(asset) for asset in library.assets}
+    """Of all that a walk may be about: assets, and what is cut out of pictures."""
+    photographed = {picture.name: Item.of(picture).twins for picture in library.pictures}
+    return photographed | {asset.name: group_of(asset) for asset in library.assets}
 
 
 def nameable(room: Room) -> list[tuple[int, Asset]]:
@@ -233,11 +236,7 @@ def patches_of(numbers: Tensor) -> Tensor:
 
 
 def _portraits(
-    library: Library,
-    assets: Sequence[Asset],
-    visible: np.ndarray,
-    rng: np.random.Generator,
-    device: torch.device | str,
+    library: Library, assets: Sequence[Asset], rng: np.random.Generator, device: torch.device | str
 ) -> tuple[Portrait, ...]:
     """Of things that can be asked for; none if no other room has a place for them all."""
     able = [k for k, asset in enumerate(assets) if asset.kind == "object" and max(asset.size_m) < 0.4]

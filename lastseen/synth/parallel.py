@@ -30,6 +30,8 @@ def run_jobs(
     Jobs and `open_library` travel to other processes: functions of a module, or `functools.partial` of them.
     No job is begun after the moment `until_s` (of time.monotonic).
     """
+    if not numbers:
+        return
     if workers == 1:
         library = open_library()
         for number in numbers:

@@ -42,9 +42,7 @@ def write_preview(
                 writer.write(frame)
     else:
         with whole_file(path) as building:
-            Image.fromarray(contact_sheet(list(frames))).save(
-                building, quality=90
-            )
+            Image.fromarray(contact_sheet(list(frames))).save(building, quality=90)
     return attribution([*plan.items(), *library.surfaces])
 
 

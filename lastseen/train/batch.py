@@ -35,7 +35,7 @@ class Batch:
         b, t = self.clips.shape[:2]
         known = self.visible if self.known is None else self.known
         for name, value, shape in (
-            ("queries", self.queries, (b, *self.clips.shape[2:])),
+            ("queries", self.queries[:, : self.clips.shape[2]], (b, *self.clips.shape[2:])),
             ("boxes_unit", self.boxes_unit, (b, t, 4)),
             ("visible", self.visible, (b, t)),
             ("unrelated", self.unrelated, (b, b)),

@@ -39,8 +39,8 @@ class Gallery:
 
     | walks       | the censuses, without their JPEG files                                 |
     | frames      | W tensors uint8 [T, h, w, 3]                                           |
-    | views       | uint8 [V, VIEW_PX, VIEW_PX, 3]: square, as a query is cut at inference |
-    | view_boxes  | float32 [V, 4] the thing in it, in its unit square                     |
+    | views       | uint8 [V, shares, VIEW_PX, VIEW_PX, 3]: squares, as a query is cut at inference |
+    | view_boxes  | float32 [V, shares, 4] the thing in them, in their unit squares        |
     | views_of    | name of a thing -> numbers of its views                                |
     """
 
@@ -57,7 +57,15 @@ class Gallery:
         self.views_of: dict[str, list[int]] = defaultdict(list)
 
     @classmethod
-    def open(cls, paths: Sequence[Path], device: torch.device | str, *, threads: int = 16) -> Gallery:
+    def open(
+        cls,
+        paths: Sequence[Path],
+        device: torch.device | str,
+        *,
+        shares: Sequence[float] = (1.0,),
+        threads: int = 16,
+    ) -> Gallery:
+        """`shares`: how much of its pictures a thing fills, see `query_crop`."""
         if not paths:
             raise TrainError("no walks to train on")
 
@@ -70,21 +78,23 @@ class Gallery:
             for census, images in pool.map(read, paths):
                 walks.append(census)
                 frames.append(torch.from_numpy(images).to(device))
-        return cls.of(walks, frames)
+        return cls.of(walks, frames, shares)
 
     @classmethod
-    def of(cls, walks: Sequence[Census], frames: Sequence[Tensor]) -> Gallery:
+    def of(
+        cls, walks: Sequence[Census], frames: Sequence[Tensor], shares: Sequence[float] = (1.0,)
+    ) -> Gallery:
         views, records, names = [], [], []
         for number, (walk, images) in enumerate(zip(walks, frames)):
             for portrait in walk.portraits:
                 picture = torch.from_numpy(portrait.picture.copy()).to(images.device)
-                views.append(square_view(picture, portrait.box))
+                views.append(square_views(picture, portrait.box, shares))
                 records.append(ViewRecord(walk=number, frame=None))
                 names.append(walk.names[portrait.thing])
             for thing, name in enumerate(walk.names):
                 for frame in good_frames(walk, thing):
                     box = Box(*map(float, walk.boxes_px[frame, thing]))
-                    views.append(square_view(images[frame], box))
+                    views.append(square_views(images[frame], box, shares))
                     records.append(ViewRecord(walk=number, frame=frame))
                     names.append(name)
         if not views:
@@ -128,8 +138,9 @@ def good_frames(walk: Census, thing: int) -> list[int]:
     return chosen
 
 
-def square_view(picture: Tensor, box: Box) -> tuple[Tensor, Tensor]:
-    """The square around the thing in a picture [h, w, 3] uint8 -> uint8 [VIEW_PX, VIEW_PX, 3], and the
-    thing's box [4] in its unit square"""
-    view = query_crop(picture, box, VIEW_PX)[0]
-    return (view * 255).round().to(torch.uint8).permute(1, 2, 0), box_in_crop(picture, box).to(view.device)
+def square_views(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [shares, VIEW_PX, VIEW_PX, 3], and the
+    thing's box [shares, 4] in their unit squares"""
+    views = torch.cat([query_crop(picture, box, VIEW_PX, share) for share in shares])
+    boxes = torch.stack([box_in_crop(picture, box, share) for share in shares]).to(views.device)
+    return (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1), boxes

@@ -67,6 +67,8 @@ def train(
             if world.is_first:
                 folder.claim(config.to_dict())
             world.wait()
+            if not start:
+                run.fit(source.batch(0))
             _go(run, source, folder, start, minutes)
         model = run.averaged()
         if world.is_first:

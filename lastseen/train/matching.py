@@ -39,6 +39,7 @@ class MatchingConfig:
     weight_decay: float = 0.01
     warmup_steps: int = 50
     clip_norm: float = 1.0
+    query_shares: tuple[float, ...] = (1.0, 0.5, 0.25)  # how much of a query's picture the thing fills
     tokens: int = 24  # of a query that each patch is compared with
     hardest: int = 192  # wrong patches of each query that count
     seed: int = 0

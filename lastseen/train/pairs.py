@@ -26,6 +26,7 @@ PHOTO_PX = 320
 FRAMES_A_GROUP = 8  # every query of a group is tried on all its frames
 THING_PX = (22.0, 210.0)  # sides that a thing is brought to
 ZOOM = (0.7, 3.0)
+LOOKS = (1.0, 1.0, 2.0, 4.0)  # how many times as wide as the region a query of a photograph is
 RIGHT, IGNORED, WRONG = 1, -1, 0
 
 
@@ -121,7 +122,8 @@ class WalkPairs:
                 numbers.append(self._ids[looks])
                 boxes.append([self._place_of(looks, row[0][0], row[0][1]) for row in rows])
         chosen = torch.tensor(views, device=device)
-        queries = self.gallery.views[chosen].permute(0, 3, 1, 2).float() / 255
+        share = torch.from_numpy(rng.integers(self.gallery.views.shape[1], size=len(views))).to(device)
+        queries = self.gallery.views[chosen, share].permute(0, 3, 1, 2).float() / 255
         per_group = len(views) // groups
         number = torch.tensor(numbers, device=device).view(groups, per_group, 1, 1, 1)
         own = ids.view(groups, 1, FRAMES_A_GROUP, SIDE, SIDE) == number
@@ -132,7 +134,7 @@ class WalkPairs:
         # Patches that the thing covers in part are neither right nor wrong.
         near = own | _touched(boxes_px, maps, 1.0).view_as(own)
         labels = torch.where(near, IGNORED, WRONG).masked_fill(right, RIGHT).to(torch.int8)
-        on_it = patches_inside(self.gallery.view_boxes[chosen], SIDE)
+        on_it = patches_inside(self.gallery.view_boxes[chosen, share], SIDE)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
             queries=_enlarged(queries).view(groups, per_group, 3, SIZE_PX, SIZE_PX),
@@ -179,7 +181,7 @@ class PhotoPairs:
         owner = torch.arange(count, device=device).repeat_interleave(repeats)
         regions = [self._region(rng) for _ in range(count * repeats)]
         looks = self._tensor([_look(region, rng) for region in regions])
-        queries = warped(photos[owner], looks, SIZE_PX)
+        queries = warped(photos[owner], looks, SIZE_PX, beyond="border")
         box = self._tensor(regions)  # x1 y1 x2 y2 in [-1, 1] of the photo
         labels = torch.zeros(count * repeats, FRAMES_A_GROUP, SIDE, SIDE, dtype=torch.int8, device=device)
         where = F.affine_grid(theta[owner], [len(owner), 1, SIDE, SIDE], align_corners=False)
@@ -241,9 +243,11 @@ def varied(pictures: Tensor, generator: torch.Generator) -> Tensor:
 # An affine map [2, 3] leads from the new picture to the old one, both in [-1, 1].
 
 
-def warped(pictures: Tensor, theta: Tensor, size: int, *, mode: str = "bilinear") -> Tensor:
+def warped(
+    pictures: Tensor, theta: Tensor, size: int, *, mode: str = "bilinear", beyond: str = "zeros"
+) -> Tensor:
     grid = F.affine_grid(theta, [len(pictures), pictures.shape[1], size, size], align_corners=False)
-    return F.grid_sample(pictures, grid, mode=mode, align_corners=False)
+    return F.grid_sample(pictures, grid, mode=mode, padding_mode=beyond, align_corners=False)
 
 
 def place_for(box_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -270,8 +274,8 @@ def _affine(scale: float, rng: np.random.Generator, *, turn: float, shift: float
 
 
 def _look(region: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A square around the region, turned and sheared a little: how the query shows it."""
-    half = (region[2:] - region[:2]).max() / 2 * rng.uniform(1.0, 1.35)
+    """A square around the region, turned and sheared a little: how the query shows it, large or small."""
+    half = (region[2:] - region[:2]).max() / 2 * rng.uniform(1.0, 1.35) * rng.choice(LOOKS)
     matrix = _affine(half, rng, turn=0.45, shift=0.0)
     matrix[:, 2] = (region[:2] + region[2:]) / 2 + rng.uniform(-0.1, 0.1, 2) * half
     return matrix

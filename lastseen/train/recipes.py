@@ -86,6 +86,7 @@ def synth_small() -> TrainConfig:
             backbone=_bundled(depth=8, blocks=(7,), final_norm=False),
             fusion="match",
             match_dim=128,
+            query_shares=(1.0, 0.5, 0.25),
             mask_query=True,
             fine=True,
             dim=128,

@@ -68,7 +68,7 @@ def open_source(config: TrainConfig, device: torch.device) -> Source:
     if isinstance(data, FilesData):
         return VideoClips.open(data, config.model, size, seed)
     if isinstance(data, SynthData):
-        gallery = open_gallery(data, seed, device)
+        gallery = open_gallery(data, seed, device, config.model.query_shares)
         return FeatureStore(gallery, data, config.model, start_backbone(config), size, seed)
     return ToyClips(data, config.model, size, seed)
 

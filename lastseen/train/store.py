@@ -6,6 +6,7 @@ walks are augmented anew and encoded again: seconds, against minutes of training
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from lastseen.box import Letterbox
@@ -28,6 +30,7 @@ from lastseen.train.harvest import harvest
 from lastseen.train.pairs import varied
 
 ENCODED_AT_ONCE = 256  # pictures
+TRIES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,9 @@ def library_of(data: SynthData, split: str) -> Library:
     return open_library(split, packs, scans)
 
 
-def open_gallery(data: SynthData, seed: int, device: torch.device | str) -> Gallery:
+def open_gallery(
+    data: SynthData, seed: int, device: torch.device | str, shares: Sequence[float] = (1.0,)
+) -> Gallery:
     """Renders what is missing in the folder and reads it all."""
     paths = harvest(
         data.folder,
@@ -68,14 +73,14 @@ def open_gallery(data: SynthData, seed: int, device: torch.device | str) -> Gall
         device=device,
         workers=data.workers,
     )
-    return Gallery.open(paths, device)
+    return Gallery.open(paths, device, shares=shares)
 
 
 class FeatureStore:
     """A Source of batches. N frames of all walks, K things in all of them, V views of things.
 
     | features | float16 [N, channels, side, side]                |
-    | views    | float16 [V, channels, side, side]                |
+    | views    | float16 [V, shares * channels, side, side]       |
     | boxes    | per walk float32 [T, K, 4] in the padded square  |
     | visible  | per walk bool [T, K]                             |
     """
@@ -89,6 +94,10 @@ class FeatureStore:
         batch: int,
         seed: int,
     ) -> None:
+        if gallery.views.shape[1] != len(model.query_shares):
+            raise ValueError(
+                f"the gallery has {gallery.views.shape[1]} pictures a view, the model wants others"
+            )
         self.gallery, self.data, self.model, self.size, self.seed = gallery, data, model, batch, seed
         self.backbone = backbone.to(gallery.device).eval()
         lengths = [len(frames) for frames in gallery.frames]
@@ -118,7 +127,9 @@ class FeatureStore:
         view = torch.tensor([d.view for d in drawn], device=device)
         queries = self.views[view]
         if self.model.mask_query:
-            queries = queries * patches_inside(self.gallery.view_boxes[view], self.model.side).half()
+            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.side).half()
+            each = rearrange(queries, "b (s c) h w -> (b s) c h w", s=len(self.model.query_shares))
+            queries = rearrange(each * inside, "(b s) c h w -> b (s c) h w", b=len(view))
         return Batch(
             clips=self.features[index],
             queries=queries,
@@ -136,14 +147,21 @@ class FeatureStore:
         return np.flatnonzero(known)
 
     def _draw(self, rng: np.random.Generator) -> _Drawn:
-        while True:
+        for _ in range(TRIES):
             photo = bool(self._photos) and (not self._rooms or rng.random() < self.data.photo_share)
+            absent = bool(rng.random() < self.data.absent_share)
             walks = self._photos if photo else self._rooms
-            drawn = self._try(int(walks[rng.integers(len(walks))]), rng)
-            if drawn is not None:
-                return drawn
+            # The kind is settled before the walk: else what seldom fits would be rarer than was asked for.
+            for _ in range(TRIES):
+                drawn = self._try(int(walks[rng.integers(len(walks))]), absent, rng)
+                if drawn is not None:
+                    return drawn
+        raise TrainError(
+            f"no clip of {self.model.clip_length} frames fits data.absent_share={self.data.absent_share} in "
+            f"these {len(self.lengths)} walks: render more or longer ones (data.walks, data.seconds)"
+        )
 
-    def _try(self, walk: int, rng: np.random.Generator) -> _Drawn | None:
+    def _try(self, walk: int, absent: bool, rng: np.random.Generator) -> _Drawn | None:
         census, length = self.gallery.walks[walk], self.model.clip_length
         things = self._things(walk)
         # Larger things more often, since there are far more small ones; 1e-4: cropped away altogether.
@@ -157,7 +175,6 @@ class FeatureStore:
         counts = np.array(
             [self.visible[walk][s : s + stride * length : stride, thing].sum() for s in range(last)]
         )
-        absent = rng.random() < self.data.absent_share
         fitting = np.flatnonzero(counts == 0 if absent else counts >= min(3, length))
         if not len(fitting):
             return None
@@ -169,7 +186,7 @@ class FeatureStore:
         frames, walks = self.starts[walk] + own, {walk}
         if rng.random() < self.data.cut_share:
             frames, visible, other = self._cut(frames, visible, census.groups[thing], rng)
-            walks.add(other)
+            walks |= other
         return _Drawn(
             frames=frames,
             boxes=torch.from_numpy(np.nan_to_num(boxes)),
@@ -181,23 +198,23 @@ class FeatureStore:
 
     def _cut(
         self, frames: np.ndarray, visible: np.ndarray, group: str, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, int]:
-        """The beginning or the end comes from a walk where the thing is not."""
-        for _ in range(8):
-            other = int(rng.integers(len(self.lengths)))
-            if group not in self.gallery.walks[other].present:
-                break
-        else:
-            return frames, visible, other
+    ) -> tuple[np.ndarray, np.ndarray, set[int]]:
+        """The beginning or the end comes from a walk where the thing is not, if one is soon found."""
         length = len(frames)
         at = int(rng.integers(4, length - 3)) if length > 8 else length // 2
         part = slice(0, at) if rng.random() < 0.5 else slice(at, length)
         count = part.stop - part.start
+        for _ in range(8):
+            other = int(rng.integers(len(self.lengths)))
+            if group not in self.gallery.walks[other].present and self.lengths[other] >= count:
+                break
+        else:
+            return frames, visible, set()
         first = int(rng.integers(self.lengths[other] - count + 1))
         frames, visible = frames.copy(), visible.copy()
         frames[part] = self.starts[other] + first + np.arange(count)
         visible[part] = False
-        return frames, visible, other
+        return frames, visible, {other}
 
     # --- what is kept ---
 
@@ -211,24 +228,28 @@ class FeatureStore:
         if not hasattr(self, "features"):
             shape = (channels, side, side)
             self.features = torch.empty(int(self.lengths.sum()), *shape, dtype=torch.float16, device=device)
-            self.views = torch.empty(len(self.gallery.views), *shape, dtype=torch.float16, device=device)
+            count, shares = self.gallery.views.shape[:2]
+            shape = (shares * channels, side, side)
+            self.views = torch.empty(count, *shape, dtype=torch.float16, device=device)
         self.boxes: list[np.ndarray] = []
         self.visible: list[np.ndarray] = []
         for walk, start in enumerate(self.starts):
-            generator = torch.Generator(device).manual_seed(hash((self.seed, number, walk)) & 0x7FFFFFFF)
+            generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, walk))
             frames, boxes, visible = self._augmented(walk, generator)
             self._encode(frames, self.features[start : start + len(frames)])
             self.boxes.append(np.where(visible[..., None], boxes, np.nan))
             self.visible.append(visible)
-        generator = torch.Generator(device).manual_seed(hash((self.seed, number)) & 0x7FFFFFFF)
+        generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, len(self.starts)))
         size = self.model.image_size
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
             part = slice(first, first + ENCODED_AT_ONCE)
-            pictures = self.gallery.views[part].permute(0, 3, 1, 2).float() / 255
+            pictures = rearrange(self.gallery.views[part], "v s h w c -> (v s) c h w").float() / 255
             pictures = F.interpolate(pictures, (size, size), mode="bilinear")
             if self.data.augment.query_jitter:
                 pictures = varied(pictures, generator)
-            self._encode(normalised(pictures), self.views[part])
+            into = rearrange(self.views[part], "v (s c) h w -> (v s) c h w", c=channels)
+            self._encode(normalised(pictures), into)
+            self.views[part] = rearrange(into, "(v s) c h w -> v (s c) h w", v=len(self.views[part]))
 
     def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """Normalised frames in their square; boxes in its unit square and visibility of all things."""
@@ -266,6 +287,10 @@ class _Drawn:
     view: int
     group: str
     walks: frozenset[int]
+
+
+def _seed_of(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:

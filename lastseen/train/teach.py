@@ -32,7 +32,7 @@ def run_matching(
     start = load_backbone(backbone)
     if start.config.depth < matching.depth:
         raise TrainError(f"the backbone has {start.config.depth} blocks, matching.depth is {matching.depth}")
-    walks = WalkPairs(open_gallery(data, matching.seed, where))
+    walks = WalkPairs(open_gallery(data, matching.seed, where, matching.query_shares))
     pictures = library_of(data, "train").pictures
     photos = PhotoPairs(pictures, where) if len(pictures) >= FRAMES_A_GROUP and matching.photo_share else None
     trained = train_matching(

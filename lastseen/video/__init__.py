@@ -3,7 +3,7 @@
     Video(path).frames(fps=5)  ->  Frame, Frame, ...     sample n: what is on display at n / fps seconds
     VideoWriter(path, ...)     <-  image, image, ...     an mp4 that is complete or not there at all
 
-The only file that imports a decoder (PyAV), and only when a video is opened. Times are the file's own
+This room alone imports a decoder (PyAV), and only when a video is opened. Times are the file's own
 timestamps from its first frame on: number / average rate is up to a second off at variable frame rates.
 """
 
@@ -199,7 +199,7 @@ def _frames_from(path: Path, origin_s: float, time_s: float) -> Iterator[TimedFr
 class _Source:
     """An open file and its main video stream; times are the file's own timestamps, in seconds."""
 
-    def __init__(self, path: Path, container: InputContainer, av: ModuleType) -> None:
+    def __init__(self, path: Path | str, container: InputContainer, av: ModuleType) -> None:
         self._av, self.container = av, container
         self.stream = stream = _main_stream(path, container)
         stream.thread_type, self.codec = "AUTO", stream.codec_context.name
@@ -303,7 +303,7 @@ def _opened(path: Path) -> Iterator[_Source]:
             raise VideoError(f"{path}: reading failed ({error.strerror}); copy it again") from None
 
 
-def _main_stream(path: Path, container: InputContainer) -> VideoStream:
+def _main_stream(path: Path | str, container: InputContainer) -> VideoStream:
     """The largest video stream that is not cover art."""
     from av.stream import Disposition
 

@@ -1,0 +1,33 @@
+"""lastseen doctor: what this machine offers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastseen.cli.shared import AsJson
+
+
+def doctor(
+    index: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", envvar="LASTSEEN_INDEX", help="Where an index is or would be (default: here)."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what this machine offers, what is wrong with it, and what to do about that.
+
+    Example: lastseen doctor
+
+    Exit status: 0 all that is needed works, 1 something is broken.
+    """
+    from lastseen.doctor import as_dict, as_text, examine, is_healthy
+
+    findings = examine(index)
+    print(json.dumps(as_dict(findings)) if as_json else as_text(findings))
+    raise typer.Exit(0 if is_healthy(findings) else 1)

@@ -1,0 +1,280 @@
+"""lastseen index: remember videos, so that questions about them take seconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lastseen.cli.shared import (
+    ERROR,
+    NOT_FOUND,
+    AsJson,
+    Device,
+    Quiet,
+    Verbose,
+    Weights,
+    open_localizer,
+    progress_bar,
+)
+from lastseen.errors import IndexStoreError, VideoError
+
+if TYPE_CHECKING:
+    from lastseen.index import Index, IndexedVideo
+    from lastseen.index.record import Recording
+    from lastseen.localizer import Localizer
+
+IndexFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--index", metavar="FOLDER", envvar="LASTSEEN_INDEX", help="The index (default: this user's own)."
+    ),
+]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
+
+
+class _VideosOrAction(TyperGroup):
+    """`lastseen index walk.mp4` means `lastseen index add walk.mp4`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["add", *args]
+        return super().parse_args(ctx, args)
+
+
+index = typer.Typer(
+    name="index",
+    cls=_VideosOrAction,
+    help="Remember videos, so that questions about them take seconds.\n\n"
+    "Example: lastseen index walk.mp4 holiday/; lastseen find keys.jpg",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def open_index(folder: Path | None, *, create: bool = False) -> Index:
+    from lastseen.index import Index, default_folder
+
+    return Index(folder or default_folder(), create=create)
+
+
+@index.command()
+def add(
+    videos: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VIDEO...", help="Files, folders, rtsp:// addresses, or camera (camera:1 ...)."
+        ),
+    ],
+    folder: IndexFolder = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="full|compact",
+            help="Keep all features, or under 0.5 GB an hour and decode the promising seconds again.",
+        ),
+    ] = "full",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="The file is still being written: go on until it stops growing.")
+    ] = False,
+    settle: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.0, help="With --follow: it has stopped after so long.")
+    ] = 10.0,
+    keep_hours: Annotated[
+        float | None,
+        typer.Option(metavar="H", min=0.0, help="Streams and --follow: forget what is older than that."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", min=0.0, help="Streams: record for so long.")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Only the I-th of N parts of the list, for many machines."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to call it (default: the file's name).")
+    ] = None,
+    recorded: Annotated[
+        str | None, typer.Option(metavar="DATE", help="When it began (default: as the file says).")
+    ] = None,
+    weights: Weights = None,
+    device: Device = None,
+    allow_truncated: Annotated[
+        bool, typer.Option("--allow-truncated", help="Take the readable part of damaged videos.")
+    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Encode videos once and keep what questions need.
+
+    Example: lastseen index walk.mp4 holiday/ --keep compact
+
+    Stopped? The same command goes on where it was. What is there already costs nothing.
+    """
+    from lastseen.index.answers import parse_moment
+    from lastseen.index.originals import expanded
+    from lastseen.index.originals import shard as part_of
+    from lastseen.video.sources import is_live
+
+    if keep not in ("full", "compact"):
+        raise IndexStoreError(f"--keep {keep}: choose full or compact")
+    sources = expanded(videos)
+    sources = sources if shard is None else part_of(sources, shard)
+    if name is not None and len(sources) > 1:
+        raise IndexStoreError("--name goes with one video")
+    if keep == "compact" and any(is_live(source) for source in sources):
+        raise IndexStoreError(
+            "a stream cannot be decoded again, so it is kept in full: leave out --keep compact"
+        )
+    moment = None if recorded is None else parse_moment(recorded)[1]
+    if recorded is not None and moment is None:
+        raise IndexStoreError(f"--recorded {recorded}: expected a date and time like '2026-11-15 10:30'")
+    for source in sources:
+        if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
+            raise VideoError(f"{source}: no such file; give a video file you may read")
+    localizer = open_localizer(weights, False, None, device, quiet)
+    failed = 0
+    with open_index(folder, create=True) as index:
+        index.sweep()
+        for source in sources:
+            options = {"keep": keep, "name": name, "recorded": moment}
+            try:
+                with progress_bar(Path(source).name, "frames", quiet) as progress:
+                    done = _record(
+                        index,
+                        localizer,
+                        source,
+                        {**options, "progress": progress},
+                        follow={"keep_hours": keep_hours, "settle_s": settle} if follow else None,
+                        live={
+                            "name": name,
+                            "keep_hours": keep_hours,
+                            "minutes": minutes,
+                            "progress": progress,
+                        },
+                        allow_truncated=allow_truncated,
+                    )
+                _tell(index, done, quiet)
+            except VideoError as error:
+                if len(sources) == 1:
+                    raise
+                print(f"lastseen: {error}", file=sys.stderr)  # one bad file is no reason to leave the rest
+                failed += 1
+    if failed:
+        raise typer.Exit(ERROR)
+
+
+def _record(
+    index: Index,
+    localizer: Localizer,
+    source: str,
+    options: dict[str, Any],
+    *,
+    follow: dict[str, Any] | None,
+    live: dict[str, Any],
+    allow_truncated: bool,
+) -> Recording:
+    from lastseen.index.live import record_live
+    from lastseen.index.record import add_file, follow_file
+    from lastseen.video.sources import is_live
+
+    if is_live(source):
+        return record_live(index, localizer, source, **live)
+    if follow is not None:
+        return follow_file(index, localizer, source, **options, **follow)
+    return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+
+
+def _tell(index: Index, done: Recording, quiet: bool) -> None:
+    from lastseen.index.answers import megabytes
+    from lastseen.index.record import BUSY, KNOWN
+
+    video = done.video
+    if done.outcome == BUSY:
+        print(f"{video.name}: another process is indexing it")
+    elif done.outcome == KNOWN:
+        print(f"{video.name}: known already")
+    else:
+        size = megabytes(index.size_bytes(video))
+        print(f"{video.name}: {video.frames - video.first} frames kept, {size}")
+    if done.skipped and not quiet:
+        print(f"note: {done.skipped} frames came faster than they could be encoded", file=sys.stderr)
+
+
+@index.command("list")
+def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
+    """Say what is remembered.
+
+    Example: lastseen index list
+    """
+    _show(folder, None, as_json)
+
+
+@index.command()
+def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
+    """Say everything about some videos.
+
+    Example: lastseen index info walk.mp4
+    """
+    _show(folder, names, as_json, every_field=True)
+
+
+@index.command()
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to forget.")],
+    folder: IndexFolder = None,
+) -> None:
+    """Forget videos; their files stay where they are.
+
+    Example: lastseen index remove walk.mp4
+    """
+    from lastseen.index.answers import megabytes
+
+    with open_index(folder) as index:
+        chosen = [index.named(name) for name in names]
+        for video in chosen:
+            print(f"{video.name}: forgotten, {megabytes(index.remove(video))} freed")
+
+
+@index.command()
+def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
+    """Read everything that is kept and compare it with its checksums.
+
+    Example: lastseen index verify
+
+    Exit status: 0 sound, 1 damaged, 2 error.
+    """
+    with open_index(folder) as index:
+        videos = _chosen(index, names)
+        problems = index.catalogue.problems() + [line for video in videos for line in index.verify(video)]
+    if as_json:
+        print(json.dumps({"schema": "lastseen/index-verify@1", "sound": not problems, "problems": problems}))
+    else:
+        for problem in problems:
+            print(problem)
+        print(f"{len(videos)} videos: {f'{len(problems)} problems' if problems else 'sound'}")
+    raise typer.Exit(NOT_FOUND if problems else 0)
+
+
+def _show(folder: Path | None, names: list[str] | None, as_json: bool, every_field: bool = False) -> None:
+    from lastseen.index.answers import list_dict, list_text
+
+    with open_index(folder) as index:
+        videos = _chosen(index, names)
+        if as_json:
+            print(json.dumps(list_dict(index, videos)))
+        elif every_field:
+            for facts in list_dict(index, videos)["videos"]:
+                print("\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")
+            print(f"made by: {index.catalogue.about().get('made_by')}")
+        else:
+            print(list_text(index, videos))
+
+
+def _chosen(index: Index, names: list[str] | None) -> list[IndexedVideo]:
+    return [index.named(name) for name in names] if names else index.videos()

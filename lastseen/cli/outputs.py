@@ -1,0 +1,96 @@
+"""The files that `lastseen find` can write besides its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+    from lastseen.video import Video
+
+PICTURES, FILMS, PAGES = (".jpg", ".jpeg", ".png", ".webp"), (".mp4",), (".html", ".htm")
+
+Figure = Annotated[
+    Path | None,
+    typer.Option(metavar="OUT.png", help="Write the paper's figure: query, frames, score over time."),
+]
+Filmstrip = Annotated[
+    Path | None, typer.Option(metavar="OUT.jpg", help="Write the moments of the track side by side.")
+]
+Cutout = Annotated[
+    Path | None,
+    typer.Option(metavar="OUT.mp4", help="Write that part of the video as it was, without boxes."),
+]
+Report = Annotated[
+    Path | None, typer.Option(metavar="OUT.html", help="Write a page with everything in it, in one file.")
+]
+Save = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="OUT",
+        help="Write the answer for other programs, by its ending: .json .csv .xml (CVAT) .txt (MOT) .vtt "
+        ".coco.json .ls.json; repeatable.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Where to write what; `check` before the search, `write` after it."""
+
+    figure: Path | None = None
+    filmstrip: Path | None = None
+    cutout: Path | None = None
+    report: Path | None = None
+    save: Sequence[Path] = field(default=())
+
+    def check(self) -> None:
+        from lastseen.files import check_writable
+        from lastseen.formats import find_format
+
+        wanted = (
+            (self.figure, PICTURES),
+            (self.filmstrip, PICTURES),
+            (self.cutout, FILMS),
+            (self.report, PAGES),
+        )
+        for path, endings in wanted:
+            if path is not None:
+                check_writable(path, endings)
+        for path in self.save:
+            find_format(None, path)
+            check_writable(path)
+
+    def write(
+        self,
+        video: Video,
+        tracks: Sequence[ResponseTrack],
+        thing: np.ndarray,
+        predictions: FramePredictions,
+        *,
+        guess: ResponseTrack | None,
+        rule: TrackRule,
+        model: str,
+        saved: Sequence[ResponseTrack] | None = None,
+    ) -> None:
+        """`saved` are the tracks that go into files for programs, if not all of them."""
+        from lastseen.formats import write_answer
+        from lastseen.render import write_cutout, write_figure, write_filmstrip, write_report
+
+        if self.figure is not None:
+            write_figure(self.figure, video, tracks, thing, predictions, guess=guess, rule=rule)
+        if self.report is not None:
+            write_report(self.report, video, tracks, thing, predictions, guess=guess, rule=rule, model=model)
+        if tracks and self.filmstrip is not None:
+            write_filmstrip(self.filmstrip, video, tracks[-1], thing)
+        if tracks and self.cutout is not None:
+            write_cutout(self.cutout, video, tracks[-1])
+        for path in self.save:
+            write_answer(path, video, tracks if saved is None else saved, model=model, guess=guess)

@@ -1,0 +1,266 @@
+"""What this machine offers to lastseen, what is wrong, and what to do about it.
+
+Every check is a function that looks at one thing. Whatever happens in it is a finding, never a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from lastseen import __version__
+from lastseen.errors import LastSeenError
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+SCHEMA = "lastseen/doctor@1"
+LIBRARIES = ("numpy", "scipy", "pillow", "einops", "safetensors", "rich", "typer")
+MODULES = {"pillow": "PIL"}  # where the name to import is another
+DECODERS = {  # codec -> names that PyAV may know a decoder by
+    "h264": ("h264",),
+    "hevc": ("hevc",),
+    "vp9": ("vp9", "libvpx-vp9"),
+    "av1": ("libdav1d", "av1", "libaom-av1"),
+}
+SETTINGS = {
+    "LASTSEEN_DEVICE": "where to compute, like --device",
+    "LASTSEEN_WEIGHTS": "the model folder, like --weights",
+    "LASTSEEN_INDEX": "the folder of the index, like --index",
+}
+SCARCE_BYTES, LITTLE_BYTES = 200e6, 2e9
+REINSTALL = "install lastseen again: pip install --force-reinstall lastseen"
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    state: str  # ok; note: works, but worth knowing; problem: something needed is broken
+    found: str
+    advice: str = ""
+
+
+def examine(index: Path | None = None) -> list[Finding]:
+    """All checks; `index` is the folder whose disk matters (LASTSEEN_INDEX, or here, if not given)."""
+    named = index or os.environ.get("LASTSEEN_INDEX")
+    checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
+        ("python", check_python),
+        ("libraries", check_libraries),
+        ("torch", check_torch),
+        ("device", check_device),
+        ("decoder", check_decoder),
+        ("codecs", check_codecs),
+        ("engine", check_engine),
+        ("weights", check_weights),
+        ("model", check_model),
+        ("disk", lambda: check_disk(Path(named or "."), needed=bool(named))),
+        ("settings", check_settings),
+    )
+    return [_safely(name, check) for name, check in checks]
+
+
+def is_healthy(findings: list[Finding]) -> bool:
+    return all(finding.state != PROBLEM for finding in findings)
+
+
+def as_dict(findings: list[Finding]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "ok": is_healthy(findings),
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def as_text(findings: list[Finding]) -> str:
+    lines = [f"lastseen {__version__}"]
+    for finding in findings:
+        lines.append(f"{finding.state:8} {finding.name:10} {finding.found}")
+        if finding.advice:
+            lines.append(f"{'':19} -> {finding.advice}")
+    broken = sum(finding.state == PROBLEM for finding in findings)
+    lines.append(f"{broken} problem{'s' if broken > 1 else ''}." if broken else "All that is needed works.")
+    return "\n".join(lines)
+
+
+def check_python() -> Finding:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return Finding("python", OK, found)
+
+
+def check_libraries() -> Finding:
+    broken = {}
+    for name in LIBRARIES:
+        try:
+            import_module(MODULES.get(name, name))
+        except Exception as error:
+            broken[name] = _first_line(error)
+    if broken:
+        found = "; ".join(f"{name}: {reason}" for name, reason in broken.items())
+        return Finding("libraries", PROBLEM, found, f"pip install --force-reinstall {' '.join(broken)}")
+    return Finding("libraries", OK, ", ".join(f"{name} {_version(name)}" for name in LIBRARIES))
+
+
+def check_torch() -> Finding:
+    try:
+        import torch
+    except Exception as error:
+        return Finding("torch", PROBLEM, _first_line(error), "install PyTorch: pip install torch")
+    threads = torch.get_num_threads()
+    found = f"{torch.__version__}, {threads} thread{'s' if threads > 1 else ''}"
+    cores = os.cpu_count() or 1
+    if threads == 1 < cores and not torch.cuda.is_available():
+        return Finding("torch", NOTE, found, f"OMP_NUM_THREADS={cores} would use all cores")
+    return Finding("torch", OK, found)
+
+
+def check_device() -> Finding:
+    import torch
+
+    from lastseen.localizer import best_device, checked_device
+
+    names = [
+        f"cuda:{i} {torch.cuda.get_device_name(i)}, "
+        f"{torch.cuda.get_device_properties(i).total_memory / 2**30:.0f} GiB"
+        for i in range(torch.cuda.device_count())
+    ]
+    wanted = os.environ.get("LASTSEEN_DEVICE")
+    if wanted:
+        try:
+            checked_device(wanted)
+        except LastSeenError as error:
+            return Finding("device", PROBLEM, f"LASTSEEN_DEVICE: {error}", "unset LASTSEEN_DEVICE")
+    found = f"{wanted or best_device()} is used; there is {'; '.join([*names, 'cpu'])}"
+    return Finding("device", OK, found)
+
+
+def check_decoder() -> Finding:
+    """A frame of the bundled video, really decoded."""
+    try:
+        import av
+    except Exception as error:
+        return Finding("decoder", PROBLEM, _first_line(error), "install PyAV: pip install av")
+    from lastseen.video import Video
+
+    libraries = {name: ".".join(map(str, number)) for name, number in av.library_versions.items()}
+    found = f"PyAV {av.__version__}, libavcodec {libraries.get('libavcodec', 'unknown')}"
+    demo = Path(str(files("lastseen") / "assets" / "demo.mp4"))
+    if not demo.is_file():
+        return Finding("decoder", NOTE, f"{found}; not tried, for want of the demo video", REINSTALL)
+    Video(demo).frame_at(0.0)
+    return Finding("decoder", OK, f"{found}, decodes the demo video")
+
+
+def check_codecs() -> Finding:
+    import av
+
+    from lastseen.video import ENCODERS
+
+    known = set(av.codecs_available)
+    reads = [codec for codec, names in DECODERS.items() if known & set(names)]
+    writes = next((name for name in ENCODERS if name in known), "")
+    found = f"reads {', '.join(reads) or 'nothing'}; writes with {writes or 'nothing'}"
+    missing = [codec for codec in DECODERS if codec not in reads]
+    if "h264" in missing or not writes:
+        return Finding("codecs", PROBLEM, found, "install PyAV as a wheel: pip install --force-reinstall av")
+    if missing:
+        advice = f"convert {' and '.join(missing)} videos first: ffmpeg -i IN -c:v libx264 OUT.mp4"
+        return Finding("codecs", NOTE, found, advice)
+    return Finding("codecs", OK, found)
+
+
+def check_engine() -> Finding:
+    """What runs the network: always PyTorch; OpenVINO is faster on some processors, if it is there."""
+    try:
+        found = f"PyTorch; OpenVINO {version('openvino')} is installed"
+    except PackageNotFoundError:
+        found = "PyTorch; OpenVINO is not installed (optional)"
+    return Finding("engine", OK, found)
+
+
+def check_weights() -> Finding:
+    from lastseen.weights import BUNDLED_BACKBONE_SHA256, bundled_backbone
+
+    try:
+        path = bundled_backbone()
+    except LastSeenError as error:
+        return Finding("weights", PROBLEM, str(error), REINSTALL)
+    size = f"{path.stat().st_size / 1e6:.1f} MB"
+    return Finding(
+        "weights", OK, f"{path.name}, {size}, sha256 {BUNDLED_BACKBONE_SHA256[:12]}... as it must be"
+    )
+
+
+def check_model() -> Finding:
+    """The folder that LASTSEEN_WEIGHTS names."""
+    folder = os.environ.get("LASTSEEN_WEIGHTS")
+    if not folder:
+        return Finding("model", OK, "the bundled one; LASTSEEN_WEIGHTS names no other")
+    from lastseen.weights import load_model
+
+    try:
+        model = load_model(folder)
+    except LastSeenError as error:
+        advice = "let LASTSEEN_WEIGHTS name a folder made by 'lastseen convert', or unset it"
+        return Finding("model", PROBLEM, str(error), advice)
+    return Finding("model", OK, f"{folder}: {model.title}")
+
+
+def check_disk(folder: Path, *, needed: bool) -> Finding:
+    """Where the index is or would be: room, and the right to write (`needed` if somebody chose the place)."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    found = f"{free / 1e9:.1f} GB free at {folder.absolute()}"
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        found = f"{found}, which cannot be written to ({(error.strerror or str(error)).lower()})"
+        advice = "choose another folder for the index and outputs, or change who may write there"
+        return Finding("disk", PROBLEM if needed else NOTE, found, advice)
+    if free < SCARCE_BYTES:
+        return Finding("disk", PROBLEM, found, "free some space: outputs and an index need it")
+    if free < LITTLE_BYTES:
+        return Finding("disk", NOTE, found, "an index of many hours may not fit")
+    return Finding("disk", OK, found)
+
+
+def check_settings() -> Finding:
+    there = {name: value for name, value in sorted(os.environ.items()) if name.startswith("LASTSEEN_")}
+    found = ", ".join(f"{name}={value}" for name, value in there.items()) or "no LASTSEEN_ variables"
+    unknown = [name for name in there if name not in SETTINGS]
+    if not unknown:
+        return Finding("settings", OK, found)
+    near = get_close_matches(unknown[0], SETTINGS, n=1)
+    advice = f"{unknown[0]} is no setting; " + (
+        f"did you mean {near[0]}?" if near else f"known: {', '.join(SETTINGS)}"
+    )
+    return Finding("settings", NOTE, found, advice)
+
+
+def _safely(name: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:
+        return Finding(name, PROBLEM, f"could not be checked: {_first_line(error)}", REINSTALL)
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "of unknown version"

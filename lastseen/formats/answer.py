@@ -1,0 +1,193 @@
+"""The answer itself, and its JSON: what `lastseen find --json` prints, one versioned schema.
+
+The schema is `answer.schema.json` beside this file; docs/formats.md explains it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from lastseen.errors import TrackError
+from lastseen.track import SCHEMA as TRACK_SCHEMA
+from lastseen.track import ResponseTrack
+from lastseen.video import ROUNDING_S, Video
+
+SCHEMA = "lastseen/answer@1"
+
+
+class Source(Protocol):
+    """What the formats need to know of a video; Video and VideoFacts have it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def fps(self) -> float: ...
+    @property
+    def duration_s(self) -> float: ...
+    @property
+    def start_s(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoFacts:
+    """A video that need not be there any more; its path is only a name."""
+
+    path: Path
+    width: int
+    height: int
+    fps: float
+    duration_s: float
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`tracks` in time order, none if the thing was not seen; `guess` is the best there was then."""
+
+    video: Source
+    tracks: tuple[ResponseTrack, ...]
+    model: str = ""
+    guess: ResponseTrack | None = None
+    label: str = "thing"  # what formats with classes call it
+
+
+def answer_dict(
+    video: Source, model: str, tracks: Sequence[ResponseTrack], guess: ResponseTrack | None
+) -> dict[str, Any]:
+    """`guess` is the best there is when nothing was found."""
+    return {
+        "schema": SCHEMA,
+        "video": str(video.path),
+        "width": video.width,
+        "height": video.height,
+        "fps": video.fps,
+        "duration": round(video.duration_s, 6),
+        "model": model,
+        "found": bool(tracks),
+        "tracks": [track.to_dict() for track in tracks],
+        "best_guess": guess.to_dict() if guess else None,
+    }
+
+
+def answer_json(answer: Answer) -> str:
+    return json.dumps(answer_dict(answer.video, answer.model, answer.tracks, answer.guess)) + "\n"
+
+
+def answer_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) that every answer keeps."""
+    schema: dict[str, Any] = json.loads((files("lastseen.formats") / "answer.schema.json").read_text())
+    return schema
+
+
+def parse_answer(text: str, video: Video | None = None) -> Answer:
+    """An answer from its JSON, or a lone track (then `video` is needed).
+
+    `video` stands in for what the JSON says of it. Answers of version 0.1 have no frame rate: the video
+    is looked up where it was.
+    """
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TrackError(f"not JSON: {error}") from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema == TRACK_SCHEMA:
+        if video is None:
+            raise TrackError("a lone track does not say of which video; give it too (--video FILE)")
+        return Answer(video, (ResponseTrack.from_dict(data),))
+    if schema != SCHEMA:
+        raise TrackError(f'not an answer: expected an object with "schema": "{SCHEMA}"')
+    try:
+        tracks = tuple(ResponseTrack.from_dict(track) for track in data["tracks"])
+        guess = ResponseTrack.from_dict(data["best_guess"]) if data.get("best_guess") else None
+        source: Source = video if video is not None else _facts(data)
+        return Answer(source, tracks, str(data.get("model", "")), guess)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TrackError(f"malformed answer: {type(error).__name__}: {error}") from None
+
+
+def _facts(data: dict[str, Any]) -> VideoFacts:
+    path = Path(data["video"])
+    if "fps" not in data or "duration" not in data:
+        if not path.is_file():
+            raise TrackError(f"the answer has no frame rate and {path} is gone; give --video FILE")
+        video = Video(path, allow_truncated=True)
+        data = {**data, "fps": video.fps, "duration": video.duration_s}
+    numbers = {key: float(data[key]) for key in ("width", "height", "fps", "duration")}
+    if not all(0 < value < math.inf for value in numbers.values()):
+        raise TrackError(f"malformed answer: width, height, fps and duration must be positive, got {numbers}")
+    width, height = int(numbers["width"]), int(numbers["height"])
+    return VideoFacts(
+        path=path, width=width, height=height, fps=numbers["fps"], duration_s=numbers["duration"]
+    )
+
+
+# --- frames of the file: tracks count samples (5 a second), most formats the video's own frames ---
+
+
+def frame_count(video: Source) -> int:
+    """Frames of the whole file up to the end of what was searched."""
+    return max(1, round((video.start_s + video.duration_s) * video.fps))
+
+
+def source_frame(video: Source, time_s: float) -> int:
+    """The number, from 0, of the file's frame on display; exact where the frame rate is constant."""
+    return min(_frame_at(video, time_s), frame_count(video) - 1)
+
+
+@dataclass(frozen=True)
+class PlacedBox:
+    """A box of a track on a frame of the file, inside the picture."""
+
+    frame: int  # of the file, from 0
+    time_s: float
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def placed(video: Source, track: ResponseTrack) -> list[PlacedBox]:
+    """The sampled boxes, one for each frame of the file (a slow file shows the same frame twice)."""
+    boxes: dict[int, PlacedBox] = {}
+    for number, box in enumerate(track.boxes, track.first_frame):
+        time_s = number / track.fps
+        inside = box.clipped(video.width, video.height)
+        frame = source_frame(video, time_s)
+        boxes.setdefault(frame, PlacedBox(frame, time_s, inside.x1, inside.y1, inside.width, inside.height))
+    return list(boxes.values())
+
+
+def filled(video: Source, track: ResponseTrack) -> list[PlacedBox]:
+    """A box on every frame of the file from the first to the last sampled one, interpolated."""
+    known = placed(video, track)
+    every: list[PlacedBox] = [known[0]]
+    for low, high in pairwise(known):
+        for frame in range(low.frame + 1, high.frame + 1):
+            t = (frame - low.frame) / (high.frame - low.frame)
+            x, y, width, height, time_s = (
+                (1 - t) * getattr(low, name) + t * getattr(high, name)
+                for name in ("x", "y", "width", "height", "time_s")
+            )
+            every.append(replace(high, frame=frame, time_s=time_s, x=x, y=y, width=width, height=height))
+    return every
+
+
+def frame_after(video: Source, track: ResponseTrack) -> int | None:
+    """The first frame of the file that is no longer in the track; None at the file's end."""
+    after = max(_frame_at(video, (track.last_frame + 1) / track.fps), source_frame(video, track.end) + 1)
+    return after if after < frame_count(video) else None
+
+
+def _frame_at(video: Source, time_s: float) -> int:
+    return max(0, math.floor((video.start_s + time_s + ROUNDING_S) * video.fps))

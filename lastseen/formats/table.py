@@ -1,0 +1,23 @@
+"""CSV: one line a box, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from lastseen.formats.answer import Answer, placed
+
+COLUMNS = ("video", "track", "score", "frame", "time", "x1", "y1", "x2", "y2")
+
+
+def table(answer: Answer) -> str:
+    """Frames are the video's own, from 0; tracks count from 1; RFC 4180."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for number, track in enumerate(answer.tracks, 1):
+        for box in placed(answer.video, track):
+            corners = (box.x, box.y, box.x + box.width, box.y + box.height)
+            row = (answer.video.path.name, number, round(track.score, 4), box.frame, round(box.time_s, 6))
+            writer.writerow((*row, *(round(v, 3) for v in corners)))
+    return text.getvalue()

@@ -1,0 +1,145 @@
+"""A few tokens of every frame, in few bytes: enough to tell which clips are worth the exact model.
+
+    features [n, c, rows, columns] --CompactGrid.pack--> bytes [n, row_bytes] --coarse_scores--> scores [n]
+
+Tokens are picked, not averaged: an average dilutes a small thing until it is gone. The picked places move
+from frame to frame, so what is in view for a second is met by some of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+from lastseen.box import Letterbox
+from lastseen.localizer import Model
+from lastseen.model import VQLoC
+
+FRAME_BYTES = 27_000  # at most: 18,000 frames, an hour at 5 a second, stay under 500 MB
+SCALE_BYTES = 2  # of each token: its codes times this (float16) are its numbers
+QUERY_TOKENS = 64  # of a view, at most: all of them cost five times as much and find much the same clips
+STEPS = 0.7548776662466927, 0.5698402909980532  # places of successive frames spread evenly by these
+
+
+@dataclass(frozen=True)
+class CompactGrid:
+    """Which tokens of a frame are kept: `kept_rows` x `kept_columns` of those where there is picture."""
+
+    channels: int
+    top: int
+    left: int
+    rows: int
+    columns: int
+    kept_rows: int
+    kept_columns: int
+
+    @classmethod
+    def fitting(cls, channels: int, rows: int, columns: int, letterbox: Letterbox) -> CompactGrid:
+        """The densest grid within FRAME_BYTES; the padding around the picture is left out."""
+        top, height = _extent(letterbox.top, letterbox.content_height, letterbox.canvas_height, rows)
+        left, width = _extent(letterbox.left, letterbox.content_width, letterbox.canvas_width, columns)
+        tokens = max(1, FRAME_BYTES // (channels + SCALE_BYTES))
+        kept_rows = min(height, max(1, math.floor(height * math.sqrt(tokens / (height * width)))))
+        return cls(channels, top, left, height, width, kept_rows, min(width, max(1, tokens // kept_rows)))
+
+    @property
+    def tokens(self) -> int:
+        return self.kept_rows * self.kept_columns
+
+    @property
+    def row_bytes(self) -> int:
+        return self.tokens * (self.channels + SCALE_BYTES)
+
+    def pack(self, vectors: Tensor, first_frame: int) -> np.ndarray:
+        """[n, channels, all rows, all columns] of frames from `first_frame` on -> [n, row_bytes] uint8"""
+        picked = torch.stack([self._pick(vector, first_frame + i) for i, vector in enumerate(vectors)])
+        scales = (picked.abs().amax(-1) / 127).clamp(min=6e-8).half()  # never 0, not even in float16
+        codes = (picked / scales[..., None].float()).round().clamp(-127, 127).to(torch.int8)
+        parts = (codes.flatten(1).cpu().numpy().view(np.uint8), scales.cpu().numpy().view(np.uint8))
+        return np.concatenate(parts, 1)
+
+    def unpack(self, packed: np.ndarray) -> Tensor:
+        """[n, row_bytes] uint8 -> [n, tokens, channels]"""
+        split = self.tokens * self.channels
+        codes = torch.from_numpy(np.array(packed[:, :split]).view(np.int8)).float()
+        scales = torch.from_numpy(np.array(packed[:, split:]).view(np.float16)).float()
+        return codes.view(-1, self.tokens, self.channels) * scales[..., None]
+
+    def _pick(self, vector: Tensor, frame: int) -> Tensor:
+        down, across = (frame * step % 1.0 for step in STEPS)
+        rows = self.top + _places(self.rows, self.kept_rows, down)
+        columns = self.left + _places(self.columns, self.kept_columns, across)
+        picked = vector[:, rows.to(vector.device)][:, :, columns.to(vector.device)]
+        return rearrange(picked.float(), "c h w -> (h w) c")
+
+
+def compact_vectors(model: Model, features: Tensor) -> Tensor:
+    """What of a frame's features tells how like the query it is: [n, c, h, w] -> unit vectors [n, m, h, w]"""
+    if isinstance(model, VQLoC):
+        # Trained to be compared, where the model has such; else what it knows of each patch.
+        skipped = model.config.dim if model.config.match_dim else 0
+        return F.normalize(features[:, skipped:].float(), dim=1)
+    return features.float()
+
+
+@torch.inference_mode()
+def query_vectors(model: Model, view: Tensor) -> Tensor:
+    """A view of `encode_query` -> at most QUERY_TOKENS vectors [k, m], longer where they count more."""
+    if isinstance(model, VQLoC) and model.config.match_dim:
+        return _weighed(model, view)
+    if isinstance(model, VQLoC):
+        # As if the picture were a frame: then both have been through the same layers.
+        prepared = F.normalize(model.correspondence.prepare(view[None]), dim=1)
+        view = rearrange(prepared, "1 c h w -> (h w) c")
+    return representatives(view, QUERY_TOKENS)
+
+
+def representatives(vectors: Tensor, most: int) -> Tensor:
+    """Of unit vectors [k, m] so many that all are, in sum, as like one of them as can be."""
+    if len(vectors) <= most:
+        return vectors
+    likeness = (vectors @ vectors.T).clamp(min=0)
+    covered = torch.zeros_like(likeness[0])
+    chosen: list[int] = []
+    for _ in range(most):
+        gain = torch.maximum(likeness, covered).sum(1)
+        gain[chosen] = -1
+        chosen.append(int(gain.argmax()))
+        covered = torch.maximum(covered, likeness[chosen[-1]])
+    return vectors[chosen]
+
+
+def coarse_scores(grid: CompactGrid, packed: np.ndarray, queries: Sequence[Tensor]) -> np.ndarray:
+    """For each query's vectors [k, m] the likest token of each frame: [queries, n]"""
+    tokens = grid.unpack(packed)
+    likeness = tokens @ torch.cat(list(queries)).T.cpu().float()
+    parts = torch.split_with_sizes(likeness, [len(query) for query in queries], 2)
+    return torch.stack([part.amax((1, 2)) for part in parts]).numpy()
+
+
+def _weighed(model: VQLoC, view: Tensor) -> Tensor:
+    """The query's vectors as its own matching weighs them: what surrounds the thing counts little."""
+    reduced, unit = view[None, : model.config.dim], view[None, model.config.dim :]
+    correspondence = model.correspondence
+    weights = (correspondence.weigh(reduced) + correspondence.place).sigmoid()  # type: ignore[operator]
+    vectors = F.normalize(F.avg_pool2d(unit * weights, 2), dim=1) * F.avg_pool2d(weights, 2)
+    flat = rearrange(vectors, "1 m h w -> (h w) m")
+    return flat[flat.norm(dim=1).argsort(descending=True)[:QUERY_TOKENS]]
+
+
+def _places(cells: int, kept: int, shift: float) -> Tensor:
+    """`kept` of `cells` places, evenly spaced and moved by `shift` of that spacing."""
+    return ((torch.arange(kept) + shift) * (cells / kept)).floor().long().clamp(max=cells - 1)
+
+
+def _extent(offset_px: int, content_px: int, canvas_px: int, cells: int) -> tuple[int, int]:
+    """First cell with picture in it, and how many there are."""
+    first = math.floor(offset_px / canvas_px * cells)
+    return first, math.ceil((offset_px + content_px) / canvas_px * cells) - first

@@ -1,0 +1,72 @@
+"""The features of an indexed video: as they were kept, or made again from its file."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastseen.errors import IndexStoreError
+from lastseen.index.catalogue import IndexedVideo
+from lastseen.index.originals import check_unchanged
+from lastseen.index.rows import Rows
+from lastseen.index.store import Index
+from lastseen.localizer import Localizer
+from lastseen.video import Video
+
+PIECE_ROWS = 64  # read at a time when all are
+HELD_FRAMES = 512  # of those made again, so that neighbouring clips and several things share them
+
+
+class FineFeatures:
+    """Frames [start, end) of a video as features; the same bits either way."""
+
+    def __init__(self, index: Index, localizer: Localizer, video: IndexedVideo) -> None:
+        self.index, self.localizer, self.video = index, localizer, video
+        self._rows: Rows | None = index.fine(video)
+        self._video: Video | None = None
+        self._held: OrderedDict[int, Tensor] = OrderedDict()  # by number of the batch
+
+    def read(self, start: int, end: int) -> Tensor:
+        return self._kept(start, end) if self._rows else self._made(start, end)
+
+    def pieces(self, start: int, end: int) -> Iterator[Tensor]:
+        if self._rows is None:
+            yield from self.localizer.encoded(self._opened(), start, end)
+            return
+        for at in range(start, end, PIECE_ROWS):
+            yield self._kept(at, min(end, at + PIECE_ROWS))
+
+    def _kept(self, start: int, end: int) -> Tensor:
+        assert self._rows is not None and self.video.grid is not None
+        dtype = torch.empty(0, dtype=self.localizer.feature_dtype).numpy().dtype
+        rows = self._rows.read(start, end).view(np.dtype(dtype))
+        return torch.from_numpy(rows).view(end - start, *self.video.grid)
+
+    def _made(self, start: int, end: int) -> Tensor:
+        size = self.localizer.batch
+        first, last = start // size, (end - 1) // size
+        missing = [number for number in range(first, last + 1) if number not in self._held]
+        if missing:
+            begin, stop = missing[0], min(self.video.frames, (missing[-1] + 1) * size)
+            for number, features in enumerate(
+                self.localizer.encoded(self._opened(), begin * size, stop), begin
+            ):
+                self._held[number] = features.cpu()
+        for number in range(first, last + 1):
+            self._held.move_to_end(number)
+        made = torch.cat([self._held[number] for number in range(first, last + 1)])
+        while len(self._held) * size > HELD_FRAMES:
+            self._held.popitem(last=False)
+        return made[start - first * size : end - first * size]
+
+    def _opened(self) -> Video:
+        if self._video is None:
+            self.video = check_unchanged(self.index, self.video)
+            self._video = Video(self.video.path, allow_truncated=True)
+            if self._video.frame_count(self.localizer.fps) < self.video.frames:
+                raise IndexStoreError(f"{self.video.source} is shorter than what was indexed of it")
+        return self._video

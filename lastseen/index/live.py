@@ -1,0 +1,107 @@
+"""A camera or a stream into an index, as it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from lastseen.errors import VideoError
+from lastseen.index.catalogue import FULL, LIVE
+from lastseen.index.record import ADDED, Recording
+from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
+from lastseen.index.store import Index
+from lastseen.localizer import Localizer, Progress
+from lastseen.video import Frame
+from lastseen.video.sources import LiveVideo
+
+
+def record_live(
+    index: Index,
+    localizer: Localizer,
+    address: str,
+    *,
+    name: str | None = None,
+    keep_hours: float | None = None,
+    minutes: float | None = None,
+    timeout_s: float = 10.0,
+    commit_s: float = COMMIT_S,
+    progress: Progress | None = None,
+) -> Recording:
+    """Index a camera or a stream as it runs, until it ends, `minutes` are over or Ctrl-C.
+
+    Each run is a video of its own. With `keep_hours`, what is older is dropped, of earlier runs too.
+    """
+    index.bind(localizer)
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    with LiveVideo(address, localizer.fps, timeout_s=timeout_s) as live:
+        frames = live.frames()
+        first = next(frames, None)
+        if first is None:
+            raise VideoError(f"{address}: ended before the first picture came")
+        began = time.time()
+        height, width = first.image.shape[:2]
+        date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
+        video = index.catalogue.add(
+            f"{name or address} {date}",
+            source=address,
+            kind=LIVE,
+            identity=f"live:{address}:{time.time_ns()}",
+            width=width,
+            height=height,
+            fps=localizer.fps,
+            duration_s=0.0,
+            recorded_at=began,
+            keep=FULL,  # a stream cannot be decoded again
+        )
+        with index.writing(video):
+            recorder = Recorder(index, localizer, video, commit_s=commit_s)
+            skipped = 0
+            try:
+                for features, lost in _live_features(localizer, first, frames):
+                    recorder.append(features)
+                    skipped += lost
+                    drop_older(recorder, keep_hours)
+                    if progress:
+                        progress(recorder.end, recorder.end)
+                    if until is not None and time.monotonic() > until:
+                        break
+            except KeyboardInterrupt:
+                pass  # the way to end a recording
+            finally:
+                recorder.commit(complete=1, duration_s=recorder.end / localizer.fps)
+    return Recording(recorder.video, ADDED, skipped)
+
+
+def _live_features(
+    localizer: Localizer, first: Frame, frames: Iterator[Frame]
+) -> Iterator[tuple[Tensor, int]]:
+    """Features of the samples in a row, and how many of them were lost: instead of those the picture
+    before is taken to be still on display."""
+    batch: list[Frame] = []
+    last: Tensor | None = None
+    reached = -1
+    for frame in chain([first], frames):
+        batch.append(frame)
+        if len(batch) == localizer.batch:
+            rows, last = _filled(localizer, batch, last, reached)
+            yield rows, len(rows) - len(batch)
+            reached, batch = batch[-1].index, []
+    if batch:
+        rows, last = _filled(localizer, batch, last, reached)
+        yield rows, len(rows) - len(batch)
+
+
+def _filled(
+    localizer: Localizer, batch: Sequence[Frame], last: Tensor | None, reached: int
+) -> tuple[Tensor, Tensor]:
+    features = localizer.encode_pictures([frame.image for frame in batch])
+    held = torch.cat([features[:1] if last is None else last, features])
+    order: list[int] = []
+    for number, frame in enumerate(batch, 1):
+        order += [number - 1] * (frame.index - reached - 1) + [number]
+        reached = frame.index
+    return held[order], features[-1:]

@@ -1,0 +1,168 @@
+"""Appends features to one video of an index; a kill at any byte costs only what is not committed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from lastseen.errors import IndexStoreError
+from lastseen.index.catalogue import FULL, LIVE, Block, IndexedVideo, disk_full
+from lastseen.index.compact import CompactGrid, compact_vectors
+from lastseen.index.rows import SEGMENT_ROWS, Rows
+from lastseen.index.store import Index
+from lastseen.localizer import Localizer
+
+COMMIT_S = 1.0  # work that a kill may cost, about
+
+
+class Recorder:
+    """Its video must be locked (`Index.writing`). Rows are written at once and count when committed."""
+
+    _pending: int  # rows written since the last commit, and the checksums of their bytes
+    _fine_crc: int
+    _compact_crc: int
+    _since: float
+
+    def __init__(
+        self, index: Index, localizer: Localizer, video: IndexedVideo, *, commit_s: float = COMMIT_S
+    ) -> None:
+        self.index, self.localizer, self.video, self.commit_s = index, localizer, video, commit_s
+        self._begin()
+        place = index.place(video)
+        with self._telling():
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._open()
+            self._cut()
+
+    @property
+    def end(self) -> int:
+        """The number that the next frame will have."""
+        return self.video.frames + self._pending
+
+    def align(self) -> None:
+        """Go back to where a batch begins: one that a run with another batch size left half is done again."""
+        end = self.video.frames - self.video.frames % self.localizer.batch
+        whole = [block for block in self.index.catalogue.blocks(self.video.id) if block.first < end]
+        if end == self.video.frames or not whole:
+            return
+        first = whole[-1].first
+        assert self.compact is not None
+        fine = self.fine.checksum(first, end) if self.fine else None
+        block = Block(first, end - first, fine, self.compact.checksum(first, end))
+        self.index.catalogue.shorten(self.video.id, self.video.first, block)
+        self.video = self.index.catalogue.video(self.video.id)
+        self._cut()
+
+    def append(self, features: Tensor) -> None:
+        """[n, c, rows, columns] of the next n frames."""
+        while len(features):
+            room = SEGMENT_ROWS - self.end % SEGMENT_ROWS
+            self._append(features[:room])
+            features = features[room:]
+
+    def commit(self, **values: Any) -> None:
+        """From here on all that was appended survives; `values` are set in the same moment."""
+        with self._telling():
+            if self._pending:
+                for rows in filter(None, (self.fine, self.compact)):
+                    rows.sync(self.video.frames, self.end)
+                crc = (self._fine_crc if self.fine else None), self._compact_crc
+                block = Block(self.video.frames, self._pending, *crc)
+                self.index.catalogue.commit(self.video.id, block, **values)
+            elif values:
+                self.index.catalogue.update(self.video.id, **values)
+        self.video = self.index.catalogue.video(self.video.id)
+        self._begin()
+
+    def drop(self, end: int) -> None:
+        """Forget the frames before `end`, in whole files: at least what is after it stays."""
+        first = min(end, self.video.frames) // SEGMENT_ROWS * SEGMENT_ROWS
+        if first <= self.video.first:
+            return
+        self.index.catalogue.keep_rows(self.video.id, first, self.video.frames)
+        for rows in filter(None, (self.fine, self.compact)):
+            rows.drop(first)
+        self.video = self.index.catalogue.video(self.video.id)
+
+    def _append(self, features: Tensor) -> None:
+        if self.grid is None:
+            self._measure(features)
+        assert self.grid is not None and self.compact is not None
+        compact = self.grid.pack(compact_vectors(self.localizer.model, features), self.end)
+        with self._telling():
+            if self.fine:
+                fine = np.ascontiguousarray(features.cpu().numpy()).reshape(len(features), -1).view(np.uint8)
+                self.fine.write(self.end, fine)
+                self._fine_crc = zlib.crc32(fine.data, self._fine_crc)
+            self.compact.write(self.end, compact)
+        self._compact_crc = zlib.crc32(compact.data, self._compact_crc)
+        self._pending += len(features)
+        if self.end % SEGMENT_ROWS == 0 or time.monotonic() - self._since >= self.commit_s:
+            self.commit()
+
+    def _measure(self, features: Tensor) -> None:
+        """Only the first features tell how large they are."""
+        grid = compact_grid(self.localizer, self.video, tuple(features.shape[1:]))
+        fine_bytes = features[0].numel() * features.element_size() if self.video.keep == FULL else None
+        self.video = self.index.catalogue.update(
+            self.video.id,
+            grid=json.dumps(list(features.shape[1:])),
+            fine_bytes=fine_bytes,
+            compact_bytes=grid.row_bytes,
+        )
+        self._open()
+
+    def _open(self) -> None:
+        self.fine: Rows | None = self.index.fine(self.video)
+        self.compact: Rows | None = self.index.compact(self.video)
+        self.grid = compact_grid(self.localizer, self.video, self.video.grid) if self.video.grid else None
+
+    def _begin(self) -> None:
+        self._pending = self._fine_crc = self._compact_crc = 0
+        self._since = time.monotonic()
+
+    def _cut(self) -> None:
+        for rows in filter(None, (self.fine, self.compact)):
+            rows.cut(self.video.frames)
+            rows.drop(self.video.first)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """A full disk leaves the index as it was at the last commit."""
+        try:
+            yield
+        except OSError as error:
+            self._cut()
+            self._begin()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise IndexStoreError(disk_full(self.index.folder)) from None
+            raise IndexStoreError(f"{self.index.folder} cannot be written: {error.strerror}") from None
+
+
+def compact_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...]) -> CompactGrid:
+    channels, rows, columns = grid
+    match = getattr(localizer.model.config, "match_dim", 0)
+    letterbox = localizer.model.letterbox(video.width, video.height)
+    return CompactGrid.fitting(match or channels, rows, columns, letterbox)
+
+
+def drop_older(recorder: Recorder, keep_hours: float | None) -> None:
+    """The ring buffer: what is older than `keep_hours` goes, of earlier runs of the same stream too."""
+    if keep_hours is None:
+        return
+    index, video, fps = recorder.index, recorder.video, recorder.localizer.fps
+    recorder.drop(video.frames - math.ceil(keep_hours * 3600 * fps))
+    oldest = video.recorded_at + video.frames / fps - keep_hours * 3600
+    for other in index.catalogue.videos(source=video.source, kind=LIVE):
+        if other.id != video.id and other.recorded_at + other.frames / fps < oldest:
+            with suppress(IndexStoreError):  # another process is still at it
+                index.remove(other)

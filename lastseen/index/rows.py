@@ -1,0 +1,121 @@
+"""Rows of equal size in plain files: appended at the end, dropped at the beginning, mapped for reading.
+
+    fine-00000000.bin   rows 0 to 511
+    fine-00000512.bin   rows 512 to 1023 ...
+
+How many rows count is told by the catalogue, and only after they are on disk: whatever lies beyond was being
+written when a process ended, and is cut off by the next writer.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lastseen.errors import IndexStoreError
+
+SEGMENT_ROWS = 512  # a file holds so many; the oldest are dropped a file at a time
+
+
+class Rows:
+    """One kind of rows of one video."""
+
+    def __init__(self, folder: Path, kind: str, row_bytes: int) -> None:
+        self.folder, self.kind, self.row_bytes = folder, kind, row_bytes
+
+    def write(self, first: int, data: np.ndarray) -> None:
+        """[n, row_bytes] uint8 as rows `first` and on; they are safe after `sync`."""
+        for segment, start, stop in _pieces(first, first + len(data)):
+            handle = os.open(self._file(segment), os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.lseek(handle, (start - segment) * self.row_bytes, os.SEEK_SET)
+                write_all(handle, np.ascontiguousarray(data[start - first : stop - first]).data)
+            finally:
+                os.close(handle)
+
+    def sync(self, first: int, end: int) -> None:
+        """Returns when the rows [first, end) would survive a loss of power."""
+        for segment, _, _ in _pieces(first, end):
+            handle = os.open(self._file(segment), os.O_RDWR)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        if os.name == "posix":  # a new file's name is in its folder, which has to be on disk too
+            handle = os.open(self.folder, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+
+    def cut(self, end: int) -> None:
+        """Forget all rows from `end` on."""
+        for segment in self._segments():
+            if segment >= end:
+                self._file(segment).unlink()
+            elif end < segment + SEGMENT_ROWS:
+                size = (end - segment) * self.row_bytes
+                if self._file(segment).stat().st_size > size:
+                    os.truncate(self._file(segment), size)
+
+    def drop(self, end: int) -> None:
+        """Remove the files that hold nothing but rows before `end`."""
+        for segment in self._segments():
+            if segment + SEGMENT_ROWS <= end:
+                self._file(segment).unlink(missing_ok=True)
+
+    def read(self, first: int, end: int) -> np.ndarray:
+        """[end - first, row_bytes] uint8: a copy, so that nothing stays mapped."""
+        parts = [np.array(part) for part in self.mapped(first, end)]
+        return np.concatenate(parts) if parts else np.empty((0, self.row_bytes), np.uint8)
+
+    def mapped(self, first: int, end: int) -> Iterator[np.ndarray]:
+        """The same in pieces, without copying: a piece is read from disk when it is looked at."""
+        for segment, start, stop in _pieces(first, end):
+            path = self._file(segment)
+            try:
+                held = path.stat().st_size // self.row_bytes
+            except FileNotFoundError:
+                raise IndexStoreError(f"{path} is missing; {REMEDY}") from None
+            if held < stop - segment:
+                raise IndexStoreError(
+                    f"{path} is cut off: {held} rows of {stop - segment} are there; {REMEDY}"
+                )
+            whole = np.memmap(path, np.uint8, "r", shape=(held, self.row_bytes))
+            yield whole[start - segment : stop - segment]
+
+    def checksum(self, first: int, end: int) -> int:
+        value = 0
+        for part in self.mapped(first, end):
+            value = zlib.crc32(part.data, value)
+        return value
+
+    def size_bytes(self) -> int:
+        return sum(self._file(segment).stat().st_size for segment in self._segments())
+
+    def _segments(self) -> list[int]:
+        return sorted(int(path.stem.rsplit("-", 1)[1]) for path in self.folder.glob(f"{self.kind}-*.bin"))
+
+    def _file(self, segment: int) -> Path:
+        return self.folder / f"{self.kind}-{segment:08d}.bin"
+
+
+REMEDY = "the index is damaged: lastseen index verify tells where, then remove that video and index it again"
+
+
+def write_all(handle: int, data: memoryview) -> None:
+    view = data.cast("B")
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def _pieces(first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(first row of the file, first and end of the rows in it) over the rows [first, end)"""
+    start = first
+    while start < end:
+        segment = start // SEGMENT_ROWS * SEGMENT_ROWS
+        stop = min(end, segment + SEGMENT_ROWS)
+        yield segment, start, stop
+        start = stop

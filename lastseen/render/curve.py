@@ -1,0 +1,88 @@
+"""The score over time, ready to be drawn: what the figure (Pillow) and the page (SVG) have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import median_filter
+
+from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+
+STEPS_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+Span = tuple[float, float]  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Times in seconds, scores in [0, 1]."""
+
+    duration_s: float
+    searched_s: float  # up to here; less than the duration if the question was asked before the end
+    times_s: np.ndarray  # [n]
+    scores: np.ndarray  # [n] as they come
+    smooth: np.ndarray  # [n] as peaks are sought
+    peaks: tuple[tuple[float, float], ...]  # (time, score), one a track
+    chosen: Span | None
+    others: tuple[Span, ...]
+    truth: Span | None
+
+
+def score_curve(
+    predictions: FramePredictions,
+    duration_s: float,
+    tracks: Sequence[ResponseTrack],
+    truth: ResponseTrack | None = None,
+    *,
+    rule: TrackRule = TrackRule(),
+    columns: int = 600,
+) -> Curve:
+    """`tracks` in time order, the last one chosen; no more than about `columns` points are kept."""
+    scores = rule.scores(predictions)
+    smooth = median_filter(scores, rule.median, mode="nearest")
+    times_s = np.arange(len(scores)) / predictions.fps
+    peaks = []
+    for track in tracks:
+        inside = smooth[track.first_frame : track.last_frame + 1]
+        if len(inside):
+            at = track.first_frame + int(inside.argmax())
+            peaks.append((float(times_s[at]), float(smooth[at])))
+    group = max(1, -(-len(scores) // columns))
+    return Curve(
+        duration_s=duration_s,
+        searched_s=min(duration_s, len(scores) / predictions.fps),
+        times_s=times_s[::group],
+        scores=_highest(scores, group),
+        smooth=_highest(smooth, group),
+        peaks=tuple(peaks),
+        chosen=_span(tracks[-1]) if tracks else None,
+        others=tuple(_span(track) for track in tracks[:-1]),
+        truth=_span(truth) if truth else None,
+    )
+
+
+def time_ticks(duration_s: float, most: int) -> list[float]:
+    """Round times from 0, at most so many."""
+    step = next((s for s in STEPS_S if duration_s / s < most), STEPS_S[-1])
+    while duration_s / step >= most:
+        step *= 2
+    return [float(i * step) for i in range(int(duration_s / step) + 1)]
+
+
+def tick_text(time_s: float) -> str:
+    """90 -> 1:30; tenths only where there are any."""
+    minutes, seconds = divmod(time_s, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    rest = f"{seconds:04.1f}" if seconds % 1 else f"{int(seconds):02d}"
+    return f"{hours}:{minutes:02d}:{rest}" if hours else f"{minutes}:{rest}"
+
+
+def _highest(scores: np.ndarray, group: int) -> np.ndarray:
+    """The highest of each group: a long video is drawn coarsely, but no peak is lost."""
+    padded = np.pad(scores, (0, -len(scores) % group), mode="edge")
+    return padded.reshape(-1, group).max(1)
+
+
+def _span(track: ResponseTrack) -> Span:
+    return track.start, track.start + track.duration_s

@@ -1,0 +1,58 @@
+"""Films of an answer: the track with its boxes, or the moment as it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from lastseen.render.still import draw_answer
+from lastseen.render.words import clock
+from lastseen.track import ResponseTrack
+from lastseen.video import Video, VideoWriter
+
+MARGIN_S = 2.0  # shown before and after the track
+FASTEST = 30.0  # frames a second; more only makes the file larger
+
+
+def write_video(
+    path: str | os.PathLike[str],
+    video: Video,
+    track: ResponseTrack,
+    thing: np.ndarray | None = None,
+    margin_s: float = MARGIN_S,
+) -> None:
+    """The track and a little before and after, at the video's own rate, box drawn in."""
+    _write(path, video, track, margin_s, boxes=True, thing=thing)
+
+
+def write_cutout(
+    path: str | os.PathLike[str],
+    video: Video,
+    track: ResponseTrack,
+    margin_s: float = MARGIN_S,
+    *,
+    boxes: bool = False,
+) -> None:
+    """The last-seen moment alone: the track and a little around it, as it was filmed, without sound."""
+    _write(path, video, track, margin_s, boxes=boxes, thing=None)
+
+
+def _write(
+    path: str | os.PathLike[str],
+    video: Video,
+    track: ResponseTrack,
+    margin_s: float,
+    *,
+    boxes: bool,
+    thing: np.ndarray | None,
+) -> None:
+    fps = min(video.fps, FASTEST)
+    start, end = max(0.0, track.start - margin_s), min(video.duration_s, track.end + 1 / track.fps + margin_s)
+    with VideoWriter(Path(path), video.width, video.height, fps) as writer:
+        for frame in video.frames(fps, start_s=start, end_s=end):
+            image = frame.image
+            if boxes:
+                image = draw_answer(image, track.box_at(frame.time_s), clock(frame.time_s), thing)
+            writer.write(image)

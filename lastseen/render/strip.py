@@ -1,0 +1,67 @@
+"""A filmstrip: the moments of a track side by side."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from PIL import Image
+
+from lastseen.render.canvas import MUTED, Canvas, fitted, save_picture
+from lastseen.render.moments import moments
+from lastseen.render.words import clock
+from lastseen.track import ResponseTrack
+from lastseen.video import Video
+
+WIDTH, MARGIN, GAP, LABEL = 1600, 24, 12, 26
+TALL, FEWEST, MOST = 210, 2, 8  # height wished for; frames in a row
+ROWS = 2
+
+
+def draw_filmstrip(
+    video: Video,
+    track: ResponseTrack,
+    thing: np.ndarray | None = None,
+    *,
+    count: int | None = None,
+    truth: ResponseTrack | None = None,
+    scale: float = 1.0,
+) -> np.ndarray:
+    """[h, w, 3]: `count` moments (default: two rows), after the query if it is given."""
+    wished = TALL * video.width / video.height
+    columns = min(max(int((WIDTH - 2 * MARGIN + GAP) / (wished + GAP)), FEWEST), MOST)
+    cell = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns
+    tall = cell * video.height / video.width
+    first = int(thing is not None)
+    shown = moments(video, track, count or ROWS * columns - first, truth)
+    cells = first + len(shown)
+    rows, columns = -(-cells // columns), min(columns, cells)
+    width = 2 * MARGIN + columns * cell + (columns - 1) * GAP
+    canvas = Canvas(width, 2 * MARGIN + rows * (LABEL + tall) + (rows - 1) * GAP, scale)
+    for number in range(cells):
+        row, column = divmod(number, columns)
+        x, y = MARGIN + column * (cell + GAP), MARGIN + row * (LABEL + tall + GAP)
+        area = (x, y + LABEL, x + cell, y + LABEL + tall)
+        if thing is not None and number == 0:
+            name, picture = "query", Image.fromarray(np.ascontiguousarray(thing))
+            left, top, right, bottom = fitted(picture.width, picture.height, area)
+            area = (x, y + LABEL, x + right - left, y + LABEL + bottom - top)
+        else:
+            moment = shown[number - first]
+            name, picture = clock(moment.time_s), moment.drawn(round(cell * scale), round(tall * scale))
+        canvas.text(x, y + 17, name, size=16, fill=MUTED)
+        canvas.picture(picture, area)
+    return canvas.array()
+
+
+def write_filmstrip(
+    path: str | os.PathLike[str],
+    video: Video,
+    track: ResponseTrack,
+    thing: np.ndarray | None = None,
+    *,
+    count: int | None = None,
+    truth: ResponseTrack | None = None,
+    scale: float = 1.0,
+) -> None:
+    save_picture(path, draw_filmstrip(video, track, thing, count=count, truth=truth, scale=scale))

@@ -1,0 +1,42 @@
+"""An answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lastseen.formats.answer import Source
+from lastseen.track import ResponseTrack
+
+
+def answer_text(
+    video: Source, tracks: Sequence[ResponseTrack], guess: ResponseTrack | None, threshold: float
+) -> str:
+    lines = []
+    for track in tracks:
+        x1, y1, x2, y2 = (round(v) for v in track.last_box.xyxy)
+        seen, size = "Last seen" if track is tracks[-1] else "Seen", f"{video.width}x{video.height}"
+        lines.append(f"{seen} from {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}.")
+        lines.append(f"At {clock(track.end)} it is at x {x1}-{x2}, y {y1}-{y2} of the {size} frame.")
+    if not tracks:
+        lines.append("Not seen.")
+    if guess is not None:
+        score = f"score {guess.score:.2f}, under {threshold:.2f}"
+        lines.append(f"The best guess is {clock(guess.start)} to {clock(guess.end)} ({score}).")
+    return "\n".join(lines)
+
+
+def headline(tracks: Sequence[ResponseTrack], guess: ResponseTrack | None) -> str:
+    """The answer in one line, for a title."""
+    if tracks:
+        track = tracks[-1]
+        return f"Last seen {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}"
+    if guess is not None:
+        return f"Not seen; best guess {clock(guess.start)} to {clock(guess.end)}, score {guess.score:.2f}"
+    return "Not seen"
+
+
+def clock(time_s: float) -> str:
+    """65.4 -> 1:05.4"""
+    tenths = round(time_s * 10)
+    hours, minutes, seconds = tenths // 36000, tenths // 600 % 60, tenths % 600 / 10
+    return f"{hours}:{minutes:02d}:{seconds:04.1f}" if hours else f"{minutes}:{seconds:04.1f}"

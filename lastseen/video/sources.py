@@ -1,0 +1,141 @@
+"""Pictures from where they are made: cameras and network streams. And when a file was recorded."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastseen.errors import VideoError
+from lastseen.video import ROUNDING_S, Frame, _opened, _Source
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from av import VideoFrame
+
+CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "{}")}
+TIMEOUT_S = 10.0  # without a picture for so long, a stream has ended
+JUMP_S = 10.0  # a clock that moves further between two pictures was set anew
+WAITING = 32  # sampled pictures held for a consumer that is busy; later ones are lost
+DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
+
+
+def is_live(source: str) -> bool:
+    """Whether it names a camera or a stream, not a file: camera, camera:1, /dev/video0, rtsp://..."""
+    return "://" in source or source == "camera" or source.startswith(("camera:", "/dev/video"))
+
+
+def recorded_at(path: Path) -> float | None:
+    """When the file says that it was recorded, in seconds since 1970; None if it does not say."""
+    with _opened(path) as source:
+        written = {key.lower(): str(value) for key, value in source.container.metadata.items()}
+    for key in DATES:
+        try:
+            date = datetime.fromisoformat(written.get(key, ""))
+        except ValueError:
+            continue
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        if date.year >= 1980:  # cameras without a clock write their epoch, 1904 or 1970
+            return date.timestamp()
+    return None
+
+
+class LiveVideo:
+    """A camera or a stream, sampled at `fps` while it runs; sample n is on display at n / fps seconds.
+
+    Nothing waits for the consumer: a sample that finds WAITING others before it is lost, and the numbers
+    of those that come show the gap.
+    """
+
+    def __init__(self, address: str, fps: float, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.address, self.fps, self._timeout_s = address, fps, timeout_s
+        self._samples: queue.Queue[Frame | VideoError | None] = queue.Queue()
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._container = _open_live(self.address, self._timeout_s)
+        # A daemon: a camera that hangs must not keep the program from ending.
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(self._timeout_s)
+
+    def frames(self) -> Iterator[Frame]:
+        """Samples as they come, until the stream ends."""
+        while True:
+            try:
+                sample = self._samples.get(timeout=2 * self._timeout_s)
+            except queue.Empty:
+                raise VideoError(f"{self.address}: no picture for {2 * self._timeout_s:g} s") from None
+            if isinstance(sample, VideoError):
+                raise sample
+            if sample is None:
+                return
+            yield sample
+
+    def _read(self) -> None:
+        import av
+
+        try:
+            with self._container as container:
+                self._sample(_Source(self.address, container, av))
+        except VideoError as error:
+            self._samples.put(error)
+        except av.FFmpegError as error:
+            self._samples.put(VideoError(f"{self.address}: reading failed ({error.strerror})"))
+        else:
+            self._samples.put(None)
+
+    def _sample(self, source: _Source) -> None:
+        shown: VideoFrame | None = None
+        origin_s = last_s = size = None
+        number = 0
+        for stamp_s, frame in source.frames():
+            if self._stop.is_set():
+                return
+            if origin_s is None or last_s is None:
+                origin_s, size = stamp_s, (frame.width, frame.height)
+            elif not 0 <= stamp_s - last_s < JUMP_S:
+                origin_s += stamp_s - last_s - 1 / source.fps
+            last_s = stamp_s
+            while shown is not None and number / self.fps + ROUNDING_S < stamp_s - origin_s:
+                if self._samples.qsize() < WAITING:
+                    self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
+                number += 1
+            shown = frame
+        if shown is not None and self._samples.qsize() < WAITING:
+            self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
+
+
+def _upright(frame: VideoFrame, size: tuple[int, int] | None) -> np.ndarray:
+    width, height = size or (frame.width, frame.height)
+    stored = frame.to_ndarray(format="rgb24", width=width, height=height)
+    return np.ascontiguousarray(np.rot90(stored, round(frame.rotation / 90) % 4))
+
+
+def _open_live(address: str, timeout_s: float) -> Any:
+    try:
+        import av
+    except ImportError:
+        raise VideoError(f"{address}: reading video needs PyAV; run: pip install av") from None
+    name, form = address, None
+    if "://" not in address:
+        form, pattern = CAMERAS.get(sys.platform, CAMERAS["linux"])
+        number = address.removeprefix("camera").removeprefix(":") or "0"
+        name = address if address.startswith("/dev/") else pattern.format(number)
+    options = {"rtsp_transport": "tcp"} if address.startswith("rtsp") else {}
+    try:
+        return av.open(name, format=form, options=options, timeout=(timeout_s, timeout_s))
+    except (av.FFmpegError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise VideoError(f"{address}: cannot be opened ({reason}); check the address or the camera") from None
