@@ -197,7 +197,8 @@ def test_a_walk_over_photographs_is_a_census_of_one_thing(library):
     assert census.frames().shape == (4, 112, 112, 3)
     assert census.visible.shape == (4, 1)
     assert census.visible.any()
-    assert census.groups == census.present == (groups[census.names[0]],)
+    assert census.groups == (groups[census.names[0]],)
+    assert census.groups[0] in census.present and len(census.present) > 1  # not alone in the scene
     y, x = (np.mgrid[:8, :8] + 0.5) * 14
     for t in range(4):
         rows, columns = np.nonzero(census.patches[t] == 0)
@@ -213,6 +214,7 @@ def test_a_walk_over_photographs_is_a_census_of_one_thing(library):
     assert 0 <= portrait.box.x1 < portrait.box.x2 <= 112
     absent = photo_census(walks, np.random.default_rng(0), groups=groups, present=False)
     assert not absent.visible.any()
+    assert absent.present and absent.groups[0] not in absent.present
     assert (absent.patches == -1).all()
     assert absent.present == ()
     assert absent.portraits

@@ -276,6 +276,8 @@ def test_a_clip_without_the_thing_has_nothing_like_its_twins_in_it(staged):
         present = seed % 2 == 0
         clip = walks.clip(np.random.default_rng(seed), present=present)
         assert bool(clip.visible.any()) == present
+        assert (clip.thing in clip.scene) == present
+        assert len(clip.scene) >= 2  # something stands beside it, or in its place
         query_stage, clip_stage = list(staged.values())[-1], list(staged.values())[-2]
         names = [p.item.name for p in clip_stage[1]]
         assert names.count(clip.thing) == int(present)

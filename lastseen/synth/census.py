@@ -201,7 +201,7 @@ def photo_census(
         share=visible.astype(np.float16),
         patches=_inner_patches(clip, width, height),
         portraits=(Portrait(thing=0, picture=clip.query.cpu().numpy(), box=clip.query_box),),
-        present=(group,) if visible.any() else (),
+        present=tuple(sorted({groups[name] for name in clip.scene})),
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.errors import SynthError
-from lastseen.synth.assets import Library
+from lastseen.synth.assets import Library, Picture
 from lastseen.synth.backdrop import Backdrop, collage
 from lastseen.synth.camera import HeadCamera
 from lastseen.synth.cast import Cast, Item, Prop
@@ -49,6 +49,7 @@ class Clip:
     | query     | uint8 [h, w, 3], another picture of the thing, at `query_box`  |
     | thing     | its name                                                       |
     | source    | the generator: "photo" or "room"                               |
+    | scene     | names of all that may be seen in it, where the generator knows |
     """
 
     frames: Tensor
@@ -58,6 +59,7 @@ class Clip:
     query_box: Box
     thing: str
     source: str
+    scene: frozenset[str] = frozenset()
 
 
 class PhotoWalks:
@@ -119,6 +121,7 @@ class PhotoWalks:
             query_box=query[1],
             thing=item.name,
             source="photo",
+            scene=frozenset(stage.names),
         )
 
     def _camera(self, stage: Stage, rng: np.random.Generator) -> HeadCamera:
@@ -138,6 +141,7 @@ class PhotoWalks:
     ) -> Stage:
         """An empty one before a panorama or a collage of so many `photographs`, none of them of the item."""
         cast, sharpest_px = self.cast, 1.3 * max(self.size)  # the focal length beyond which no lens goes
+        chosen: list[Picture] = []
         if cast.panoramas and (not cast.flats or rng.random() < PANORAMA_SHARE):
             image = cast.image(cast.panoramas[int(rng.integers(len(cast.panoramas)))])
             image = np.roll(image, int(rng.integers(image.shape[1])), 1)
@@ -151,7 +155,8 @@ class PhotoWalks:
             picture = collage(images, walls, rng, focal_px=sharpest_px, device=self.device)
         eye_m, radius_m = rng.uniform([1.4, 6.0], [1.7, 12.0]).tolist()
         backdrop = Backdrop.of(picture, eye_m=eye_m, radius_m=radius_m, focal_px=sharpest_px)
-        return Stage(backdrop=backdrop, lights=backdrop.lights(rng))
+        names = {picture.name for picture in chosen}
+        return Stage(backdrop=backdrop, lights=backdrop.lights(rng), names=names)
 
     def _props(
         self, thing: Prop, count: int, stage: Stage, rng: np.random.Generator, *, alike: bool = False
@@ -165,6 +170,7 @@ class PhotoWalks:
             item = self.cast.lookalike(thing.item, rng) if alike and number < 2 else None
             item = item or self.cast.other(thing.item, rng, share, largest_m=largest_m)
             props.append(self.cast.prop(item, stage.bright, rng))
+            stage.names.add(item.name)
         return props
 
     def _dress(
@@ -183,6 +189,8 @@ class PhotoWalks:
             spot = self._spot(stage, focal_px, lead, yaw, rng)
             number, stage.thing_m = fill(stage, self.cast, spot, group, rng, hidden=hidden)[place]
         stage.thing = number if present else None
+        if present:
+            stage.names.add(thing.item.name)
         turns = yaw + np.linspace(0, 2 * np.pi, 5)[1:-1] + rng.normal(0, 0.25, 3)
         groups = [self._props(thing, int(n), stage, rng) for n in rng.integers(1, 5, int(rng.integers(1, 4)))]
         for props, turn in zip([beside, *groups], [yaw, *turns.tolist()]):

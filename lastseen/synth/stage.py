@@ -69,6 +69,7 @@ class Stage:
     | thing     | instance of the one asked for, None if it is not there            |
     | thing_m   | [3]: where it is, or what stands in its place                     |
     | nearest_m | how far the viewer may step at most before walking into something |
+    | names     | of everything there is, photographs of the backdrop included       |
     """
 
     backdrop: Backdrop
@@ -80,6 +81,7 @@ class Stage:
     thing: int | None = None
     thing_m: np.ndarray | None = None
     nearest_m: float = 5.0
+    names: set[str] = field(default_factory=set)
 
     @cached_property
     def bright(self) -> Brightness:

@@ -1,0 +1,163 @@
+"""From rendered walks to a calibrated model, in one process: how the shipped weights are made.
+
+    lastseen synth val --split val --episodes 24 --seed 0 --fps 5 --assets packs --workers 14
+    python runs/train_synth.py --packs packs --walks walks --val val --out runs/shipped \
+        --harvest-minutes 2.4 --backbone-seconds 240 --heads-seconds 300 --workers 14
+
+The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small` and of `lastseen
+calibrate`; here they share what is in memory, and the numbers of steps follow from the seconds they may take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.evaluate.calibration import Answered, fit_rule
+from lastseen.evaluate.encoded import EncodedSet, cross_fitted, report
+from lastseen.model import Backbone, VQLoC
+from lastseen.synth.library import open_library
+from lastseen.train.checkpoint import RunFolder
+from lastseen.train.distributed import joined
+from lastseen.train.gallery import Gallery
+from lastseen.train.harvest import harvest
+from lastseen.train.loop import Training, train
+from lastseen.train.matching import MatchingConfig, save_backbone, train_matching
+from lastseen.train.pairs import PhotoPairs, WalkPairs
+from lastseen.train.recipes import TrainConfig, synth_small
+from lastseen.train.store import FeatureStore, SynthData
+from lastseen.weights import load_backbone, save_model, save_rule
+
+BEGAN = time.monotonic()
+
+
+def say(*words: object) -> None:
+    print(f"{time.monotonic() - BEGAN:6.0f} s ", *words, flush=True)
+
+
+def steps_in(seconds: float, several: Callable[[int], object], count: int) -> int:
+    """How many steps fit, from the time that a few take after a warm-up."""
+    several(2)
+    began = time.monotonic()
+    several(count)
+    return max(1, int(seconds * count / (time.monotonic() - began)))
+
+
+def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> Backbone:
+    device = arguments.device
+    pictures = open_library("train", arguments.packs).pictures
+    walks, photos = WalkPairs(gallery), PhotoPairs(pictures, device)
+    config = MatchingConfig(groups=arguments.groups, warmup_steps=min(50, arguments.groups * 5))
+
+    def several(count: int) -> None:
+        train_matching(replace(config, steps=count), walks, photos, start=start, device=device)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    steps = steps_in(arguments.backbone_seconds, several, arguments.timed)
+    say("backbone:", steps, "steps")
+    folder = RunFolder(arguments.out / "backbone")
+    config = replace(config, steps=steps, checkpoint_every=steps)
+    folder.claim({"steps": steps})
+    return train_matching(config, walks, photos, start=start, device=device, folder=folder)
+
+
+def try_steps(config: TrainConfig, store: FeatureStore, device: torch.device, count: int) -> None:
+    with joined(device) as (world, where):
+        run = Training(config, world, where)
+        for number in range(count):
+            run.step(number, store.batch(number))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+
+def train_heads(
+    arguments: argparse.Namespace, gallery: Gallery, backbone: Backbone, config: TrainConfig
+) -> VQLoC:
+    device = torch.device(arguments.device)
+    data = SynthData(refresh_steps=None)
+    store = FeatureStore(gallery, data, config.model, backbone, config.batch, config.seed)
+    store.batch(0)
+    say("all frames encoded")
+    steps = steps_in(arguments.heads_seconds, partial(try_steps, config, store, device), arguments.timed)
+    say("heads:", steps, "steps")
+    config = replace(config, steps=steps, checkpoint_every=steps)
+    return train(config, arguments.out / "heads", source=store, device=device)
+
+
+def judge(
+    name: str, root: Path, model: VQLoC, backbone: Backbone, arguments: argparse.Namespace
+) -> list[Answered]:
+    annotations, absent = load_vq2d(root / "annotations.json"), load_absent(root / "absent.json")
+    encoded = EncodedSet.of(
+        annotations, root / "videos", absent, backbone, model.config, torch.device(arguments.device)
+    )
+    answered = encoded.answer(model)
+    say(f"{name}, rules of the other half:\n" + cross_fitted(answered).to_text())
+    return answered
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("walks", "val", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--packs", type=Path)
+    parser.add_argument("--real", type=Path, help="a development set of real video: judged, never trained on")
+    parser.add_argument("--start", type=Path, help="a backbone to begin with instead of the bundled one")
+    parser.add_argument("--harvest-minutes", type=float, default=0.0)
+    parser.add_argument("--backbone-seconds", type=float, default=240.0)
+    parser.add_argument("--heads-seconds", type=float, default=300.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=24)
+    parser.add_argument("--timed", type=int, default=12, help="steps to measure the speed with")
+    parser.add_argument("--device", default="cuda")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.harvest_minutes:
+        opened = partial(open_library, "train", arguments.packs)
+        minutes, device = arguments.harvest_minutes, arguments.device
+        harvest(
+            arguments.walks,
+            opened,
+            walks=2000,
+            photos=2600,
+            device=device,
+            workers=arguments.workers,
+            minutes=minutes,
+        )
+    config = replace(synth_small(), batch=arguments.batch)
+    paths = sorted(arguments.walks.glob("*.npz"))
+    gallery = Gallery.open(paths, arguments.device, shares=config.model.query_shares)
+    say(len(paths), "walks,", sum(map(len, gallery.frames)), "frames,", len(gallery.views), "views")
+    start = load_backbone(arguments.start)
+    backbone = teach(arguments, gallery, start) if arguments.backbone_seconds else start.shortened(8)
+    save_backbone(backbone, arguments.out / "backbone.safetensors")
+    config = replace(config, backbone=str(arguments.out / "backbone.safetensors"))
+    model = train_heads(arguments, gallery, backbone, config)
+    say("heads trained")
+    answered = judge("val", arguments.val, model, backbone, arguments)
+    rule = fit_rule(answered)
+    say("rule", rule)
+    save_model(model.half(), arguments.out / "model")
+    save_rule(rule, arguments.out / "model")
+    model = model.float()
+    if arguments.real:
+        real = judge("real", arguments.real, model, backbone, arguments)
+        text = report(real, rule).to_text()
+        say("real, rule of val:\n" + text)
+        (arguments.out / "real.json").write_text(json.dumps(report(real, rule).to_dict()))
+
+
+if __name__ == "__main__":
+    main()
