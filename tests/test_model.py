@@ -231,6 +231,13 @@ def test_the_model_has_the_papers_number_of_trained_parameters():
         assert trained / 1e6 == pytest.approx(millions, abs=0.06)
 
 
+@pytest.mark.parametrize(("clip_length", "context"), [(30, 6), (13, 6), (12, 5), (4, 1), (1, 0)])
+def test_clips_overlap_by_less_than_they_are_long(clip_length, context):
+    model = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, clip_length=clip_length))
+    assert model.context == context
+    assert clip_length - 2 * model.context > 0
+
+
 def test_best_takes_the_likeliest_candidate_of_each_frame():
     logits = torch.tensor([[[0.0, 2.0, 1.0], [5.0, -1.0, 0.0]]])
     boxes = torch.arange(24.0).view(1, 2, 3, 4)

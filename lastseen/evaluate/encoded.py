@@ -5,10 +5,12 @@ Heads of one backbone differ only in what comes after it, which is the smaller p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from lastseen.track import TrackRule, all_tracks
 from lastseen.video import Video
 
 AT_ONCE = 64  # frames
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,8 +71,10 @@ class EncodedSet:
     ) -> EncodedSet:
         backbone = backbone.to(device).eval()
         clips = []
-        for clip, section in find_videos(annotations, videos):
-            video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
+        sections = find_videos(annotations, videos)
+        opened = [Video(s.path, start_s=s.start_s or 0.0, end_s=s.end_s) for _, s in sections]
+        decoded = in_advance(_decoded, [(video, clip.fps) for video, (clip, _) in zip(opened, sections)])
+        for (clip, _), video, frames in zip(sections, opened, decoded):
             asides = [question for question in absent if question.clip_uid == clip.clip_uid]
             questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
             asked = tuple(query_of(question, video, clip.fps) for question in questions)
@@ -90,7 +95,7 @@ class EncodedSet:
                     video_uid=clip.video_uid,
                     questions=tuple(questions),
                     asked=asked,
-                    features=_frames(video, clip.fps, backbone, config, device),
+                    features=_features(frames, backbone, config, device),
                     queries=rearrange(queries, "(q s) c h w -> q (s c) h w", s=len(shares)),
                     query_boxes=torch.stack(boxes).to(device),
                 )
@@ -148,21 +153,32 @@ def _report(answered: list[Answered], rules: list[TrackRule], draws: int) -> Rep
     return evaluate(outcomes, absent, draws=draws)
 
 
-def _frames(
-    video: Video, fps: float, backbone: Backbone, config: VQLoCConfig, device: torch.device | str
+def _decoded(video: Video, fps: float) -> np.ndarray:
+    return np.stack([frame.image for frame in video.frames(fps)])
+
+
+def _features(
+    frames: np.ndarray, backbone: Backbone, config: VQLoCConfig, device: torch.device | str
 ) -> Tensor:
-    letterbox = Letterbox.square(video.width, video.height, config.image_size)
+    height, width = frames.shape[1:3]
+    letterbox = Letterbox.square(width, height, config.image_size)
     parts = []
-    for pictures in batched((frame.image for frame in video.frames(fps)), AT_ONCE):
-        frames = torch.from_numpy(np.stack(pictures)).to(device)
-        parts.append(_encoded(backbone, letterboxed(frames, letterbox, config.padding)))
+    for first in range(0, len(frames), AT_ONCE):
+        part = torch.from_numpy(frames[first : first + AT_ONCE]).to(device)
+        parts.append(_encoded(backbone, letterboxed(part, letterbox, config.padding)))
     return torch.cat(parts)
 
 
-def batched(items: Iterable[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
-    iterator = iter(items)
-    while part := list(islice(iterator, size)):
-        yield part
+def in_advance(work: Callable[..., T], cases: Sequence[tuple[Any, ...]], ahead: int = 6) -> Iterator[T]:
+    """Results in order, while the next few are being worked on: decoding runs beside encoding."""
+    with ThreadPoolExecutor(ahead) as pool:
+        waiting: deque[Future[T]] = deque()
+        for case in cases:
+            waiting.append(pool.submit(work, *case))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _encoded(backbone: Backbone, pictures: Tensor) -> Tensor:

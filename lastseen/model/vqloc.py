@@ -133,9 +133,12 @@ class VQLoC(nn.Module):
 
     @property
     def context(self) -> int:
-        """How many frames on each side a frame's prediction depends on (a quarter clip if on all)."""
+        """How many frames on each side a frame's prediction depends on (a quarter clip if on all).
+
+        Less than half a clip, though: clips that overlap by more would never get on.
+        """
         context = self.propagation.context
-        return self.clip_length // 4 if context is None else context
+        return self.clip_length // 4 if context is None else min(context, (self.clip_length - 1) // 2)
 
     def letterbox(self, width: int, height: int) -> Letterbox:
         return Letterbox.square(width, height, self.config.image_size)

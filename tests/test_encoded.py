@@ -1,0 +1,66 @@
+"""Many heads on one encoding: the same answers as by the long way."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.evaluate.calibration import answer_all
+from lastseen.evaluate.encoded import EncodedSet, cross_fitted, in_advance, report
+from lastseen.localizer import Localizer
+from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.synth.episode import EpisodeSettings
+from lastseen.synth.library import open_library
+from lastseen.synth.write import write_dataset
+from lastseen.track import TrackRule
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = VQLoCConfig(backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, dim=32, clip_length=12)
+OURS = replace(TINY, fusion="match", match_dim=16, mask_query=True, query_shares=(1.0, 0.5))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    root = tmp_path_factory.mktemp("set")
+    settings = EpisodeSettings(
+        width_px=160, height_px=120, fps=5.0, duration_s=(8.0, 8.0), things=(2, 3), antialias=False,
+        max_triangles=15_000,
+    )  # fmt: skip
+    write_dataset(root, lambda: open_library("val"), split="val", episodes=2, seed=3, settings=settings)
+    return root
+
+
+@pytest.mark.parametrize("config", [TINY, OURS], ids=["paper", "ours"])
+def test_answers_from_features_are_those_from_the_video(dataset, config):
+    torch.manual_seed(0)
+    model = VQLoC.from_config(config).eval()
+    with torch.no_grad():
+        model.head.score.weight.normal_(std=0.5)
+    annotations, absent = load_vq2d(dataset / "annotations.json"), load_absent(dataset / "absent.json")
+    encoded = EncodedSet.of(annotations, dataset / "videos", absent, model.backbone, config, "cpu")
+    fast = encoded.answer(model)
+    slow = answer_all(Localizer(model), annotations, dataset / "videos", absent)
+    assert len(fast) == len(slow) == sum(q.truth is not None for q in annotations.questions) + len(absent)
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert ours.truth == theirs.truth
+        # Features are kept with 11 bits.
+        np.testing.assert_allclose(ours.predictions.logits, theirs.predictions.logits, atol=0.05)
+    assert report(fast, TrackRule(), draws=0).absent == len(absent)
+    json.dumps(cross_fitted(fast, draws=0).to_dict())
+
+
+def test_work_done_in_advance_comes_in_order_and_is_bounded():
+    running = []
+
+    def work(number: int) -> int:
+        running.append(number)
+        return number
+
+    results = in_advance(work, [(n,) for n in range(50)], ahead=3)
+    assert next(results) == 0
+    assert len(running) <= 5
+    assert list(results) == list(range(1, 50))
