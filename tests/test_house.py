@@ -18,11 +18,21 @@ ROWS = [
     ["render", "localizer", "baselines", "datasets"],
     ["index", "evaluate", "synth", "doctor"],
     ["train"],
-    ["cli", "web"],
+    ["web"],
+    ["cli"],
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 # library -> the rooms that may import it
-ONLY_IN = {"av": ["video", "doctor"], "PIL": ["query", "render", "synth"], "typer": ["cli"], "rich": ["cli"]}
+ONLY_IN = {
+    "av": ["video", "doctor"],
+    "PIL": ["query", "render", "synth"],
+    "typer": ["cli"],
+    "rich": ["cli"],
+    "fastapi": ["web"],
+    "starlette": ["web"],
+    "pydantic": ["web"],
+    "uvicorn": ["web"],
+}
 
 
 def modules() -> list[Path]:

@@ -16,6 +16,7 @@ from lastseen.cli.export import export
 from lastseen.cli.find import find
 from lastseen.cli.index import index
 from lastseen.cli.models import calibrate, convert, train
+from lastseen.cli.serve import serve
 from lastseen.cli.shared import ERROR, FOUND, Verbose, log, start_log
 from lastseen.cli.synth import synth
 from lastseen.errors import LastSeenError
@@ -62,7 +63,7 @@ def _options(
 
 
 app.add_typer(index)
-for command in (find, evaluate, validate, export, convert, synth, train, calibrate, doctor):
+for command in (find, serve, evaluate, validate, export, convert, synth, train, calibrate, doctor):
     app.command()(command)
 
 

@@ -215,12 +215,12 @@ def _ask_index(
     for name, findings in found.items():
         if written.wanted and findings:
             sys.stdout.flush()  # the answer stands, even if the video to draw on is gone
-            video, first = index_video(index, findings[0].video), findings[0]
+            video, first = _original(index, findings[0].video), findings[0]
             written.write(video, list(first.tracks), first.guess, queries[name], first.predictions, localizer)
     return all(findings and findings[0].tracks for findings in found.values())
 
 
-def index_video(index: Index, video: IndexedVideo) -> Video:
+def _original(index: Index, video: IndexedVideo) -> Video:
     """The file behind an indexed video, if it is still there and the same."""
     from lastseen.errors import IndexStoreError
     from lastseen.index.catalogue import LIVE

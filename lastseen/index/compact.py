@@ -67,10 +67,19 @@ class CompactGrid:
 
     def unpack(self, packed: np.ndarray) -> Tensor:
         """[n, row_bytes] uint8 -> [n, tokens, channels]"""
+        codes, scales = self._codes_and_scales(packed)
+        return codes * scales
+
+    def similarity(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
+        """[n, row_bytes] uint8, vectors [k, channels] -> products with every token [n, tokens, k]"""
+        codes, scales = self._codes_and_scales(packed)
+        return (codes @ vectors.T) * scales  # scaled last: the codes are six times as many
+
+    def _codes_and_scales(self, packed: np.ndarray) -> tuple[Tensor, Tensor]:
         split = self.tokens * self.channels
         codes = torch.from_numpy(np.array(packed[:, :split]).view(np.int8)).float()
         scales = torch.from_numpy(np.array(packed[:, split:]).view(np.float16)).float()
-        return codes.view(-1, self.tokens, self.channels) * scales[..., None]
+        return codes.view(-1, self.tokens, self.channels), scales[..., None]
 
     def _pick(self, vector: Tensor, frame: int) -> Tensor:
         down, across = (frame * step % 1.0 for step in STEPS)
@@ -83,21 +92,26 @@ class CompactGrid:
 def compact_vectors(model: Model, features: Tensor) -> Tensor:
     """What of a frame's features tells how like the query it is: [n, c, h, w] -> unit vectors [n, m, h, w]"""
     if isinstance(model, VQLoC):
-        # Trained to be compared, where the model has such; else what it knows of each patch.
-        skipped = model.config.dim if model.config.match_dim else 0
-        return F.normalize(features[:, skipped:].float(), dim=1)
+        # The vectors that it compares itself, where it has such; else what it knows of each patch.
+        match = model.config.match_dim
+        return F.normalize((features[:, -match:] if match else features).float(), dim=1)
     return features.float()
 
 
 @torch.inference_mode()
 def query_vectors(model: Model, view: Tensor) -> Tensor:
-    """A view of `encode_query` -> at most QUERY_TOKENS vectors [k, m], longer where they count more."""
-    if isinstance(model, VQLoC) and model.config.match_dim:
-        return _weighed(model, view)
+    """A view of `encode_query` -> at most QUERY_TOKENS unit vectors [k, m]"""
     if isinstance(model, VQLoC):
-        # As if the picture were a frame: then both have been through the same layers.
-        prepared = F.normalize(model.correspondence.prepare(view[None]), dim=1)
-        view = rearrange(prepared, "1 c h w -> (h w) c")
+        match = model.config.match_dim
+        if model.config.fusion == "match":  # several pictures of the thing, one after the other
+            view = rearrange(view, "(s m) h w -> m s h w", m=match)
+        elif match:
+            view = view[-match:, None]
+        else:
+            # As if the picture were a frame: then both have been through the same layers.
+            view = model.correspondence.prepare(view[None])[0][:, None]
+        vectors = rearrange(view, "m s h w -> (s h w) m").float()
+        view = F.normalize(vectors[vectors.norm(dim=1) > 1e-3], dim=1)  # zero where the thing is not
     return representatives(view, QUERY_TOKENS)
 
 
@@ -118,20 +132,9 @@ def representatives(vectors: Tensor, most: int) -> Tensor:
 
 def coarse_scores(grid: CompactGrid, packed: np.ndarray, queries: Sequence[Tensor]) -> np.ndarray:
     """For each query's vectors [k, m] the likest token of each frame: [queries, n]"""
-    tokens = grid.unpack(packed)
-    likeness = tokens @ torch.cat(list(queries)).T.cpu().float()
+    likeness = grid.similarity(packed, torch.cat(list(queries)).cpu().float())
     parts = torch.split_with_sizes(likeness, [len(query) for query in queries], 2)
     return torch.stack([part.amax((1, 2)) for part in parts]).numpy()
-
-
-def _weighed(model: VQLoC, view: Tensor) -> Tensor:
-    """The query's vectors as its own matching weighs them: what surrounds the thing counts little."""
-    reduced, unit = view[None, : model.config.dim], view[None, model.config.dim :]
-    correspondence = model.correspondence
-    weights = (correspondence.weigh(reduced) + correspondence.place).sigmoid()  # type: ignore[operator]
-    vectors = F.normalize(F.avg_pool2d(unit * weights, 2), dim=1) * F.avg_pool2d(weights, 2)
-    flat = rearrange(vectors, "1 m h w -> (h w) m")
-    return flat[flat.norm(dim=1).argsort(descending=True)[:QUERY_TOKENS]]
 
 
 def _places(cells: int, kept: int, shift: float) -> Tensor:

@@ -67,14 +67,23 @@ def search(
     index.bind(localizer)
     if not index.videos():
         raise IndexStoreError(f"{index.folder} is empty; add something to search: lastseen index VIDEO...")
-    asked = [video for video in (index.videos() if videos is None else videos) if video.frames > video.first]
     views = {name: localizer.encode_query(query) for name, query in things.items()}
-    cases = _Cases(index, localizer, things, views, asked, before)
-    if exhaustive or localizer.paper:
-        cases.look_everywhere(every, progress)
-    else:
-        cases.look_closely(_candidates(index, localizer, cases, progress), candidates, every)
-    return {name: _ranked(cases.of(name), every) for name in things}
+    chosen = None if videos is None else {video.id for video in videos}
+    while True:
+        asked = [video for video in index.videos() if chosen is None or video.id in chosen]
+        kept = [video for video in asked if video.frames > video.first]
+        cases = _Cases(index, localizer, things, views, kept, before)
+        try:
+            if exhaustive or localizer.paper:
+                cases.look_everywhere(every, progress)
+            else:
+                cases.look_closely(_candidates(index, localizer, cases, progress), candidates, every)
+        except IndexStoreError:
+            now = {video.id: video.first for video in index.videos()}
+            if all(video.first == now.get(video.id) for video in kept):
+                raise
+            continue  # a recording dropped its oldest frames, or a video was removed, while we looked
+        return {name: _ranked(cases.of(name), every) for name in things}
 
 
 class _Case:
@@ -88,7 +97,6 @@ class _Case:
         self.clips = [
             (start, start + len(rows), start + first, start + last) for start, rows, first, last in cut
         ]
-        self.coarse = np.empty(0)  # of each clip
         self.seen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def look(self, number: int) -> None:
@@ -125,12 +133,15 @@ class _Case:
         predictions = self.predictions()
         best = int(predictions.logits.argmax())
         tracks = self.localizer.tracks(predictions)[0 if every else -1 :]
-        spans = [(best, best), *((track.first_frame, track.last_frame) for track in tracks)]
-        return {
-            number
-            for number, (_, _, first, last) in enumerate(self.clips)
-            if any(first <= to + RIM and last > start - RIM for start, to in spans)
-        }
+        shown = {clip for track in tracks for clip in self._around(track.first_frame, track.last_frame)}
+        # Neighbours of a better clip wait in the queue; where the thing was seen, they come at once.
+        beside = {clip + step for clip in shown for step in (-1, 1)} & set(range(len(self.clips)))
+        return shown | beside | self._around(best, best)
+
+    def _around(self, start: int, to: int) -> set[int]:
+        """The clips that hold the frames from `start` to `to` and a rim on both sides."""
+        spans = enumerate(self.clips)
+        return {n for n, (_, _, first, last) in spans if first <= to + RIM and last > start - RIM}
 
     def _shifted(self, track: ResponseTrack) -> ResponseTrack:
         return replace(track, first_frame=track.first_frame + self.first)
@@ -229,7 +240,7 @@ class _Cases:
 def _candidates(
     index: Index, localizer: Localizer, cases: _Cases, progress: Progress | None
 ) -> dict[str, list[tuple[_Case, int]]]:
-    """For each thing the clips of all videos, the most promising first; of neighbours only the best."""
+    """For each thing the clips of all videos, the most promising first."""
     names = list(cases.views)
     vectors = [
         torch.cat([query_vectors(localizer.model, view) for view in cases.views[name]]) for name in names
@@ -249,14 +260,17 @@ def _candidates(
         scores[video.id] = np.concatenate(parts, 1)
     ranked = {}
     for number, name in enumerate(names):
-        peaks: list[tuple[float, int, _Case, int]] = []
+        clips: list[tuple[float, int, bool, _Case]] = []
         for case in cases.cases(name):
             of_frames = scores[case.fine.video.id][number]
-            case.coarse = np.array([of_frames[first:last].max() for _, _, first, last in case.clips])
-            rim = np.pad(case.coarse, 1, constant_values=-np.inf)
-            for clip in np.flatnonzero((case.coarse >= rim[:-2]) & (case.coarse > rim[2:])):
-                peaks.append((-float(case.coarse[clip]), -int(clip), case, int(clip)))
-        ranked[name] = [(case, clip) for *_, case, clip in sorted(peaks, key=lambda peak: peak[:2])]
+            coarse = np.array([of_frames[first:last].max() for _, _, first, last in case.clips])
+            rim = np.pad(coarse, 1, constant_values=-np.inf)
+            is_peak = (coarse >= rim[:-2]) & (coarse > rim[2:])
+            clips += [(-score, clip, peak, case) for clip, (score, peak) in enumerate(zip(coarse, is_peak))]
+        by_score = sorted(clips, key=lambda clip: clip[0])
+        # A thing that is in view for minutes must not take all places: beside a better clip, half the rank.
+        order = sorted(enumerate(by_score, 1), key=lambda place: place[0] * (1 if place[1][2] else 2))
+        ranked[name] = [(case, clip) for _, (_, clip, _, case) in order]
     return ranked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 import numpy as np
@@ -42,6 +43,16 @@ def write_picture(
     image = video.frame_at(track.end).image
     caption = f"last seen {clock(track.end)}   score {track.score:.2f}"
     save_picture(path, draw_answer(image, track.last_box, caption, thing))
+
+
+def jpeg(image: np.ndarray, longer: int | None = None) -> bytes:
+    """A picture [h, w, 3] as the bytes of a JPEG file, no larger than `longer` on its longer side."""
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    if longer is not None:
+        picture.thumbnail((longer, longer))
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", quality=88)
+    return stream.getvalue()
 
 
 def _paste_thing(picture: Image.Image, thing: np.ndarray, unit: int) -> None:

@@ -1,0 +1,85 @@
+"""lastseen serve: the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastseen.cli.index import IndexFolder
+from lastseen.cli.shared import Device, Quiet, Verbose, Weights, open_localizer
+from lastseen.errors import LastSeenError
+
+LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def serve(
+    videos: Annotated[
+        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="Videos to read at once.")
+    ] = None,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Where to listen; 0: any.")] = 8765,
+    folder: IndexFolder = None,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--videos", metavar="FOLDER", help="Videos in it may be added from the page; repeatable."
+        ),
+    ] = None,
+    max_upload: Annotated[str, typer.Option(metavar="SIZE", help="Largest upload, like 500M or 4G.")] = "4G",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Listen on another address: others may see your videos.")
+    ] = "127.0.0.1",
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    weights: Weights = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Ask in the browser: add videos, draw a box around the thing, press Find.
+
+    Example: lastseen serve walk.mp4 --open
+
+    Example: lastseen serve --videos ~/Videos
+
+    Everything stays on this machine. Ctrl-C ends it; what was read is remembered by the index.
+    """
+    try:
+        from lastseen.web.run import address_of, open_socket, run
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in LIBRARIES:
+            raise LastSeenError(f"the page needs {error.name}; run: pip install 'lastseen[web]'") from None
+        raise
+    for given in folders or []:
+        if not given.is_dir():
+            raise LastSeenError(f"--videos {given}: no such folder")
+    for video in videos or []:
+        if not video.is_file():
+            raise LastSeenError(f"{video}: no such file; give a video, or a folder with --videos")
+    most = _bytes(max_upload)
+    with open_socket(host, port) as listening:
+        localizer = open_localizer(weights, False, None, device, quiet)
+        from lastseen.index import default_folder
+        from lastseen.web.media import Settings
+        from lastseen.web.server import create_app
+
+        settings = Settings(
+            index=folder or default_folder(),
+            folders=tuple(folders or ()),
+            files=tuple(videos or ()),
+            max_upload=most,
+            host=host,
+        )
+        app = create_app(settings, localizer)
+        print(f"The page is at {address_of(listening)} (Ctrl-C ends it).", flush=True)
+        run(app, listening, open_page=open_)
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size = round(float(match[1]) * UNITS[match[2].upper()]) if match else 0
+    if not size:
+        raise LastSeenError(f"--max-upload {text}: expected a size like 500M or 4G")
+    return size

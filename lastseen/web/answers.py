@@ -1,0 +1,252 @@
+"""Routes about questions: find, jobs and how far they are, answers and their files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import FileResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
+
+from lastseen.errors import QueryError
+from lastseen.formats import FORMATS, format_answer
+from lastseen.formats.answer import answer_dict
+from lastseen.index.search import Finding
+from lastseen.render import report_html, write_filmstrip, write_picture, write_video
+from lastseen.web.jobs import DONE, Job, Jobs
+from lastseen.web.media import Busy, Missing, Shelf, safe_name, video_id
+from lastseen.web.work import Found, Look, Question, Work, answer_of, curve_of
+
+EVENTS_S = 0.1  # between two looks at the jobs
+QUIET_S = 15.0  # then a sign of life
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class LookAt(BaseModel):
+    """A picture by the id that its upload gave, or a moment of a video; `box` is where the thing is in it."""
+
+    picture: str | None = None
+    video: str | None = None
+    time: Number = Field(0.0, ge=0, description="Seconds; of the video.")
+    box: tuple[Number, Number, Number, Number] | None = Field(None, description="x1 y1 x2 y2 in pixels.")
+
+
+class Ask(BaseModel):
+    looks: list[LookAt] = Field(min_length=1, max_length=8, description="Views of the same thing.")
+    videos: list[str] = Field(default=[], max_length=1000, description="Where to search; none: everywhere.")
+    before: Number | None = Field(None, gt=0, description="Search only before this second of each video.")
+
+
+class JobInfo(BaseModel):
+    """`done` of `total` frames; `left` seconds, if that can be told."""
+
+    id: str
+    kind: Literal["index", "find"]
+    title: str
+    videos: list[str]
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    step: str
+    done: int
+    total: int
+    left: float | None
+    message: str
+
+
+class Seen(BaseModel):
+    """`answer` keeps the schema lastseen/answer@1, every occurrence in it; `curve` is for drawing."""
+
+    video: str
+    name: str
+    recorded_at: str
+    seen_at: str
+    answer: dict[str, Any]
+    curve: dict[str, Any]
+
+
+class Answers(BaseModel):
+    """The videos in which the thing was seen, the latest first; if in none, the one with the best guess."""
+
+    found: bool
+    threshold: float
+    seconds: float
+    frames: int
+    incomplete: list[str]
+    answers: list[Seen]
+
+
+def job_info(job: Job) -> JobInfo:
+    return JobInfo.model_validate(
+        {
+            **{
+                name: getattr(job, name) for name in ("id", "kind", "title", "state", "step", "done", "total")
+            },
+            "videos": list(job.videos),
+            "left": job.left_s,
+            "message": job.message,
+        }
+    )
+
+
+def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
+    routes = APIRouter(prefix="/api", tags=["answers"])
+    localizer = work.localizer
+
+    def known(id: str) -> Job:
+        job = jobs.find(id)
+        if job is None:
+            raise Missing("no such job; it may have been long ago")
+        return job
+
+    def found(id: str) -> Found:
+        job = known(id)
+        if job.kind != "find":
+            raise Missing("this job asked nothing")
+        if job.state != DONE:
+            raise Busy(f"there is no answer: the job is {job.state}")
+        assert isinstance(job.result, Found)
+        return job.result
+
+    def finding(id: str, number: int) -> Finding:
+        findings = found(id).findings
+        if number >= len(findings):
+            raise Missing(f"there are {len(findings)} answers, from 0")
+        return findings[number]
+
+    @routes.post("/find", status_code=202)
+    def find(ask: Ask) -> JobInfo:
+        """Ask when a thing was last seen. The job's answer is at /api/jobs/ID/answers."""
+        looks = tuple(Look(look.picture, look.video, look.time, look.box) for look in ask.looks)
+        return job_info(work.find(Question(looks, tuple(dict.fromkeys(ask.videos)), ask.before)))
+
+    @routes.get("/jobs")
+    def list_jobs() -> list[JobInfo]:
+        return [job_info(job) for job in jobs.all()]
+
+    @routes.get("/jobs/{id}")
+    def job_state(id: str) -> JobInfo:
+        return job_info(known(id))
+
+    @routes.post("/jobs/{id}/cancel")
+    def cancel_job(id: str) -> JobInfo:
+        """What was read into the index until then stays there."""
+        job = known(id)
+        jobs.cancel(job)
+        return job_info(job)
+
+    @routes.get("/events", response_class=StreamingResponse)
+    async def events(
+        job: Annotated[str | None, Query(description="Only this job, until it ends.")] = None,
+    ) -> StreamingResponse:
+        """Server-sent events: a job's state, whenever it changes."""
+        if job is not None:
+            known(job)
+        return StreamingResponse(_changes(jobs, job), media_type="text/event-stream")
+
+    @routes.get("/jobs/{id}/answers")
+    def answers(id: str) -> Answers:
+        result = found(id)
+        seen = [
+            Seen(
+                video=video_id(one.video.source),
+                name=one.video.name,
+                recorded_at=one.video.time_of(0.0).isoformat(timespec="milliseconds"),
+                seen_at=one.video.time_of(one.seen_at - one.video.recorded_at).isoformat(
+                    timespec="milliseconds"
+                ),
+                answer=answer_dict(one.video, localizer.model.title, one.tracks, one.guess),
+                curve=curve_of(one, localizer),
+            )
+            for one in result.findings
+        ]
+        return Answers(
+            found=result.found,
+            threshold=localizer.rule.threshold,
+            seconds=result.seconds,
+            frames=result.frames,
+            incomplete=list(result.incomplete),
+            answers=seen,
+        )
+
+    @routes.get("/jobs/{id}/answers/{number}", response_class=Response)
+    def answer_file(
+        id: str,
+        number: Annotated[int, Field(ge=0)],
+        format: Annotated[str, Query(description=f"One of {', '.join(FORMATS)}.")] = "json",
+    ) -> Response:
+        """An answer for other programs: by default what `lastseen find --all --json` prints."""
+        one = finding(id, number)
+        if format not in FORMATS:
+            raise QueryError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+        text = format_answer(answer_of(one, localizer.model.title), format)
+        kind = "application/json" if format == "json" else "text/plain; charset=utf-8"
+        name = safe_name(f"{one.video.path.stem}{FORMATS[format].endings[0]}")
+        return Response(
+            text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{_ascii(name)}"'}
+        )
+
+    @routes.get("/jobs/{id}/answers/{number}/{drawn}", response_class=FileResponse)
+    def drawn_file(
+        id: str,
+        number: Annotated[int, Field(ge=0)],
+        drawn: Literal["picture.jpg", "filmstrip.jpg", "film.mp4", "report.html"],
+    ) -> FileResponse:
+        """An answer for people."""
+        one, thing = finding(id, number), found(id).thing
+        video = shelf.opened(video_id(one.video.source))
+        track = one.tracks[-1] if one.tracks else one.guess
+        if track is None:
+            raise Missing("there is nothing to draw: not even a guess")
+        draw: dict[str, Callable[[Path], None]] = {
+            "picture.jpg": lambda path: write_picture(path, video, track, thing),
+            "filmstrip.jpg": lambda path: write_filmstrip(path, video, track, thing),
+            "film.mp4": lambda path: write_video(path, video, track, thing),
+            "report.html": lambda path: _write_report(path, one, video, thing),
+        }
+        path = shelf.arriving(f"{one.video.path.stem}-{drawn}")
+        try:
+            draw[drawn](path)
+        except BaseException:
+            shelf.abandoned(path)
+            raise
+        done = BackgroundTask(shelf.abandoned, path)
+        return FileResponse(path, filename=path.name, background=done)
+
+    def _write_report(path: Path, one: Finding, video: Any, thing: Any) -> None:
+        page = report_html(
+            video,
+            one.tracks,
+            thing,
+            one.predictions,
+            guess=one.guess,
+            rule=localizer.rule,
+            model=localizer.model.title,
+        )
+        path.write_text(page, encoding="utf-8")
+
+    return routes
+
+
+async def _changes(jobs: Jobs, only: str | None) -> AsyncIterator[str]:
+    sent: dict[str, int] = {}
+    silent_s = 0.0
+    yield "retry: 1000\n\n"
+    while not jobs.closed:
+        changed = [j for j in jobs.all() if only in (None, j.id) and sent.get(j.id) != j.version]
+        for job in changed:
+            sent[job.id] = job.version
+            yield f"data: {job_info(job).model_dump_json()}\n\n"
+            if only is not None and job.finished:
+                return
+        silent_s = 0.0 if changed else silent_s + EVENTS_S
+        if silent_s >= QUIET_S:
+            silent_s = 0.0
+            yield ": still here\n\n"
+        await asyncio.sleep(EVENTS_S)
+
+
+def _ascii(name: str) -> str:
+    return name.encode("ascii", "replace").decode().replace("?", "_")

@@ -1,0 +1,185 @@
+"""Long work, one piece at a time on one thread, with progress, which can be cancelled.
+
+Questions go first: a video that is being read makes room between two of its batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lastseen.errors import LastSeenError
+
+WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
+KEPT = 50  # finished jobs that are remembered
+log = logging.getLogger("lastseen")
+
+
+class Cancelled(Exception):
+    """Raised inside a job that is no longer wanted."""
+
+
+@dataclass(eq=False)
+class Job:
+    """`done` of `total` frames; `result` is what the work returned."""
+
+    kind: str
+    title: str
+    videos: tuple[str, ...] = ()  # ids; none: all of them
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    state: str = WAITING
+    step: str = ""  # what is being done now, in words
+    done: int = 0
+    total: int = 0
+    message: str = ""  # what went wrong
+    began: float = 0.0  # monotonic; of the step
+    result: Any = None
+    version: int = 0  # changes with everything else
+    stop: threading.Event = field(default_factory=threading.Event)
+    breathe: Callable[[], None] = lambda: None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in (DONE, FAILED, CANCELLED)
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it will still take, if that can be told."""
+        took_s = time.monotonic() - self.began
+        if self.state != RUNNING or not 0 < self.done <= self.total or took_s < 1:
+            return None
+        return took_s * (self.total - self.done) / self.done
+
+    def check(self) -> None:
+        if self.stop.is_set():
+            raise Cancelled
+        self.breathe()
+
+    def begin(self, step: str) -> None:
+        self.step, self.done, self.total, self.began = step, 0, 0, time.monotonic()
+        self.version += 1
+        self.check()
+
+    def progress(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        self.version += 1
+        self.check()
+
+
+class Jobs:
+    """The queue, its thread, and what became of the jobs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Job] = {}
+        self._work: dict[str, Callable[[Job], Any]] = {}
+        self._queue: deque[Job] = deque()
+        self._urgent: deque[Job] = deque()
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self.closed = False
+
+    def start(self) -> None:
+        self.closed = False
+        # A daemon: the program can end while a frame is still being encoded; the index stays sound.
+        self._thread = threading.Thread(target=self._run, name="lastseen-jobs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._change:
+            self.closed = True
+            for job in self._known.values():
+                job.stop.set()
+            self._change.notify_all()
+        if self._thread is not None:
+            self._thread.join(10)
+
+    def submit(
+        self,
+        kind: str,
+        title: str,
+        work: Callable[[Job], Any],
+        videos: tuple[str, ...] = (),
+        *,
+        urgent: bool = False,
+    ) -> Job:
+        """Urgent work also runs in the pauses of other work."""
+        job = Job(kind, title, videos)
+        if not urgent:
+            job.breathe = self._run_urgent
+        with self._change:
+            self._forget_oldest()
+            self._known[job.id], self._work[job.id] = job, work
+            (self._urgent if urgent else self._queue).append(job)
+            self._change.notify_all()
+        return job
+
+    def all(self) -> list[Job]:
+        with self._change:
+            return list(self._known.values())
+
+    def find(self, id: str) -> Job | None:
+        with self._change:
+            return self._known.get(id)
+
+    def at_work_on(self, video: str) -> Job | None:
+        """The job that reads a video, or will."""
+        return next(
+            (j for j in self.all() if j.kind == "index" and video in j.videos and not j.finished), None
+        )
+
+    def cancel(self, job: Job) -> None:
+        with self._change:
+            job.stop.set()
+            for queue in (self._queue, self._urgent):
+                if job in queue:
+                    queue.remove(job)
+                    self._end(job, CANCELLED)
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self.closed or self._urgent or self._queue)
+                if self.closed:
+                    return
+                job = (self._urgent or self._queue).popleft()
+            self._do(job)
+
+    def _run_urgent(self) -> None:
+        while True:
+            with self._change:
+                if self.closed or not self._urgent:
+                    return
+                job = self._urgent.popleft()
+            self._do(job)
+
+    def _do(self, job: Job) -> None:
+        job.state, job.began = RUNNING, time.monotonic()
+        job.version += 1
+        state = DONE
+        try:
+            job.check()
+            job.result = self._work[job.id](job)
+        except Cancelled:
+            state = CANCELLED
+        except LastSeenError as error:
+            state, job.message = FAILED, str(error)
+        except Exception:
+            log.exception("%s failed", job.title)
+            state, job.message = FAILED, "something went wrong inside; the server's log has the details"
+        self._end(job, state)
+
+    def _end(self, job: Job, state: str) -> None:
+        job.state = state
+        job.version += 1
+        self._work.pop(job.id, None)
+
+    def _forget_oldest(self) -> None:
+        finished = [job for job in self._known.values() if job.finished]
+        for job in finished[: max(0, len(finished) - KEPT + 1)]:
+            del self._known[job.id]

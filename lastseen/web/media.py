@@ -1,0 +1,323 @@
+"""Which files the server may read, and where uploads go.
+
+A video may be read if it is in a folder that was given, was named on the command line, was uploaded, or is in
+the index and still the file that was indexed. Requests cannot widen this: links and ".." are followed first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+import unicodedata
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lastseen.errors import LastSeenError, VideoError
+from lastseen.index import Index, IndexedVideo
+from lastseen.index.catalogue import LIVE
+from lastseen.index.lock import locked
+from lastseen.index.originals import ENDINGS, check_unchanged
+from lastseen.video import Video
+
+GIB = 2**30
+SPARE_BYTES = 200_000_000  # of the disk, left free by uploads
+LISTED = 2000  # files of the folders at most
+PICTURES = 32  # uploaded pictures that are kept
+OPENED = 16  # videos whose facts are remembered
+
+
+class Refused(LastSeenError):
+    """403"""
+
+
+class Missing(LastSeenError):
+    """404"""
+
+
+class Busy(LastSeenError):
+    """409"""
+
+
+class TooLarge(LastSeenError):
+    """413"""
+
+
+class DiskFull(LastSeenError):
+    """507"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the person who started the server allowed."""
+
+    index: Path
+    folders: tuple[Path, ...] = ()  # videos in them may be added
+    files: tuple[Path, ...] = ()  # and these
+    max_upload: int = 4 * GIB  # bytes
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A video of the page: in the index, or on its way there."""
+
+    id: str
+    name: str
+    path: Path | None  # None: a stream left no pictures
+    indexed: IndexedVideo | None
+
+
+class Shelf:
+    """The videos and pictures of one server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.folders = tuple(folder.resolve() for folder in settings.folders)
+        self.files = tuple(file.resolve() for file in settings.files)
+        self.uploads = settings.index.resolve() / "uploads"
+        self._added: dict[str, Path] = {}
+        self._opened: OrderedDict[tuple[Path, int, int], Video] = OrderedDict()
+        self._pictures: OrderedDict[str, Path] = OrderedDict()
+        self._lock = threading.Lock()
+        self.incoming = self.uploads / "incoming" / uuid.uuid4().hex
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Holds the folder for unfinished uploads; what a killed server left in its own is removed."""
+        with self.index() as index:
+            index.sweep()
+        self.incoming.mkdir(mode=0o700, parents=True)
+        try:
+            with locked(self.incoming / "lock"):
+                for other in self.incoming.parent.iterdir():
+                    if other != self.incoming:
+                        _remove_if_left_over(other)
+                for path in self.uploads.iterdir():
+                    if path.is_file():  # whole, but perhaps not in the index yet
+                        self._added[video_id(path)] = path
+                yield
+        finally:
+            shutil.rmtree(self.incoming, ignore_errors=True)
+
+    def index(self) -> Index:
+        """Opened for this thread; close it."""
+        return Index(self.settings.index, create=True)
+
+    # --- videos ---
+
+    def entries(self) -> list[Entry]:
+        with self.index() as index:
+            indexed = [_entry(video) for video in index.videos()]
+        known = {entry.id for entry in indexed}
+        with self._lock:
+            added = [Entry(i, path.name, path, None) for i, path in self._added.items() if i not in known]
+        return indexed + added
+
+    def entry(self, id: str) -> Entry:
+        found = next((entry for entry in self.entries() if entry.id == id), None)
+        if found is None:
+            raise Missing("no such video; it may have been removed")
+        return found
+
+    def file(self, id: str) -> Path:
+        """The file of a video, if it may (still) be read."""
+        entry = self.entry(id)
+        if entry.path is None:
+            raise Missing(f"{entry.name}: a stream leaves no pictures, only where things were seen")
+        if entry.indexed is not None:
+            with self.index() as index:
+                check_unchanged(index, entry.indexed)
+        elif not entry.path.is_file():
+            raise Missing(f"{entry.name} is gone")
+        elif not self._may_add(entry.path.resolve()):
+            raise Refused(f"{entry.name} is not in a folder that may be read any more")
+        return entry.path
+
+    def add(self, text: str) -> Entry:
+        """A file of this machine, by its path or its path in one of the folders."""
+        path = self._inside(text)
+        if not _is_file(path):
+            raise Missing(f"{text}: no such file")
+        self.checked(path)
+        return self.added(path)
+
+    def added(self, path: Path) -> Entry:
+        entry = Entry(video_id(path), path.name, path, None)
+        with self._lock:
+            self._added[entry.id] = path
+        return next((other for other in self.entries() if other.id == entry.id), entry)
+
+    def remove(self, id: str) -> None:
+        """Forget a video; its file stays unless it was uploaded."""
+        entry = self.entry(id)
+        if entry.indexed is not None:
+            with self.index() as index:
+                index.remove(entry.indexed)
+        with self._lock:
+            self._added.pop(id, None)
+        if entry.path is not None:
+            self.discard(entry.path)
+
+    def discard(self, path: Path) -> None:
+        """Remove an upload; any other file stays."""
+        if path.parent == self.uploads and not path.is_symlink():
+            path.unlink(missing_ok=True)
+        with self._lock:
+            self._added.pop(video_id(path), None)
+
+    def listed(self) -> list[tuple[Path, list[str]]]:
+        """The videos in each folder that may be added, by their path in it."""
+        found = []
+        for folder in self.folders:
+            inside = [p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and _leads_into(p, folder)]
+            found.append((folder, sorted(p.relative_to(folder).as_posix() for p in inside)[:LISTED]))
+        return found
+
+    def opened(self, id: str) -> Video:
+        """A video that can be decoded; what was found out about it is remembered."""
+        path = self.file(id)
+        stat = path.stat()
+        key = (path, stat.st_mtime_ns, stat.st_size)
+        with self._lock:
+            known = self._opened.get(key)
+        if known is None:
+            known = Video(path, allow_truncated=True)
+        with self._lock:
+            self._opened[key] = known
+            self._opened.move_to_end(key)
+            while len(self._opened) > OPENED:
+                self._opened.popitem(last=False)
+        return known
+
+    def checked(self, path: Path) -> Video:
+        """The decoder opens it whole. Playlists are refused before that: they name other files to be read."""
+        with path.open("rb") as file:
+            head = file.read(400)
+        if head and not is_video_container(head):
+            raise VideoError(
+                f"{path.name} is not a video of a known kind (mp4, mov, mkv, webm, avi, ts, mpg, flv, wmv)"
+            )
+        try:
+            return Video(path)
+        except VideoError as error:
+            raise VideoError(str(error).replace(str(path), path.name)) from None
+
+    # --- uploads ---
+
+    def check_size(self, size: int | None, most: int) -> None:
+        if size is not None and size > most:
+            raise TooLarge(f"{_size(size)} is more than this server takes ({_size(most)}); see --max-upload")
+        if size is not None and shutil.disk_usage(self.uploads).free < size + SPARE_BYTES:
+            raise DiskFull(f"the disk has no room for {_size(size)}; free some space")
+
+    def arriving(self, name: str) -> Path:
+        """A place for an upload, in a folder of its own; `settled` takes it or `abandoned` removes it."""
+        place = self.incoming / uuid.uuid4().hex
+        place.mkdir(mode=0o700)
+        return place / safe_name(name)
+
+    def abandoned(self, building: Path) -> None:
+        shutil.rmtree(building.parent, ignore_errors=True)
+
+    def settled(self, building: Path) -> Entry:
+        """A whole upload among the videos."""
+        self.checked(building)
+        with self._lock:
+            numbers = range(1, 10_000)
+            names = (building.name if n == 1 else f"{building.stem} ({n}){building.suffix}" for n in numbers)
+            target = next(t for name in names if not (t := self.uploads / name).exists())
+            building.replace(target)
+        return self.added(target)
+
+    def keep_picture(self, building: Path) -> str:
+        id = uuid.uuid4().hex[:16]
+        with self._lock:
+            self._pictures[id] = building
+            old = [self._pictures.popitem(last=False)[1] for _ in range(len(self._pictures) - PICTURES)]
+        for path in old:
+            self.abandoned(path)
+        return id
+
+    def picture(self, id: str) -> Path:
+        with self._lock:
+            path = self._pictures.get(id)
+        if path is None:
+            raise Missing("the picture is no longer there; give it again")
+        return path
+
+    # --- what may be read ---
+
+    def _inside(self, text: str) -> Path:
+        """The same refusal for all that is outside, so that nobody learns what is there."""
+        outside = Refused(f"{text}: not in a folder that this server may read; start it with --videos FOLDER")
+        try:
+            path = Path(text)
+            tried = [path] if path.is_absolute() else [folder / path for folder in self.folders]
+            allowed = [there for there in (p.resolve() for p in tried) if self._may_add(there)]
+        except (OSError, RuntimeError, ValueError):  # a circle of links, or no path at all
+            raise outside from None
+        if not allowed:
+            raise outside
+        return next((path for path in allowed if _is_file(path)), allowed[0])
+
+    def _may_add(self, path: Path) -> bool:
+        places = (*self.folders, self.uploads)
+        return path in self.files or any(path.is_relative_to(folder) for folder in places)
+
+
+def video_id(path: Path | str) -> str:
+    return hashlib.sha256(str(path).encode()).hexdigest()[:16]
+
+
+def safe_name(name: str) -> str:
+    """A file name of letters, digits and a few signs, which leads nowhere else."""
+    plain = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
+    plain = re.sub(r"[^\w .()+-]", "_", plain).strip(" .")
+    stem, dot, ending = plain.rpartition(".")
+    if not dot:
+        stem, ending = ending, ""
+    return f"{stem[:80].strip(' .') or 'video'}{dot}{ending[:8]}"
+
+
+def is_video_container(head: bytes) -> bool:
+    """By its first bytes, as a browser would tell."""
+    starts = (b"\x1aE\xdf\xa3", b"OggS", b"FLV\x01", b"0&\xb2u", b"\0\0\x01\xba", b"\0\0\x01\xb3")
+    is_mp4 = head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip", b"styp")
+    is_avi = head[:4] == b"RIFF" and head[8:12] == b"AVI "
+    # MPEG transport streams repeat a byte every 188 bytes, those of cameras every 192.
+    is_ts = head[:1] == b"G" == head[188:189] or head[4:5] == b"G" == head[196:197]
+    return head.startswith(starts) or is_mp4 or is_avi or is_ts
+
+
+def _entry(video: IndexedVideo) -> Entry:
+    return Entry(video_id(video.source), video.name, None if video.kind == LIVE else video.path, video)
+
+
+def _remove_if_left_over(folder: Path) -> None:
+    with suppress(OSError), locked(folder / "lock", wait=False) as is_left_over:
+        if is_left_over:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _leads_into(path: Path, folder: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder) and path.is_file()
+    except (OSError, RuntimeError):  # a circle of links
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,62 @@
+// Times in words, and where a track's box is at any moment. No page in here.
+
+// 65.4 -> 1:05.4
+export function clock(time) {
+  const tenths = Math.round(time * 10);
+  const seconds = ((tenths % 600) / 10).toFixed(1).padStart(4, "0");
+  const minutes = Math.floor(tenths / 600) % 60;
+  const hours = Math.floor(tenths / 36000);
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${seconds}` : `${minutes}:${seconds}`;
+}
+
+// 4210 -> 1 h 10 min
+export function duration(seconds) {
+  if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+export function date(text) {
+  const options = { weekday: "long", day: "numeric", month: "long", year: "numeric", hour: "2-digit", minute: "2-digit" };
+  return new Date(text).toLocaleString("en-GB", options);
+}
+
+export function day(text) {
+  return new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
+}
+
+// As ResponseTrack.box_at: interpolated between sampled frames; null outside the track.
+export function boxAt(track, time) {
+  const boxes = track.boxes;
+  const place = time * track.fps - boxes[0].frame;
+  if (place < -0.5 || place >= boxes.length - 0.5) return null;
+  const inside = Math.min(Math.max(place, 0), boxes.length - 1);
+  const low = Math.floor(inside);
+  const high = Math.min(low + 1, boxes.length - 1);
+  const t = inside - low;
+  return ["x1", "y1", "x2", "y2"].map((side) => (1 - t) * boxes[low][side] + t * boxes[high][side]);
+}
+
+// Up to `count` moments from a track's first to its last one.
+export function momentsOf(track, count) {
+  const shown = Math.min(count, track.boxes.length);
+  return Array.from({ length: shown }, (_, i) => track.start + (shown > 1 ? (i / (shown - 1)) * (track.end - track.start) : 0));
+}
+
+// Round times from 0 to the end, about so many.
+export function ticks(end, most) {
+  const steps = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200];
+  const step = steps.find((s) => end / s < most) || 14400;
+  return Array.from({ length: Math.floor(end / step) + 1 }, (_, i) => i * step);
+}
+
+// An element with properties and children.
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.includes("-") || name === "role") element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}

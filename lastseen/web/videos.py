@@ -1,0 +1,221 @@
+"""Routes about videos and pictures: list, add, upload, remove, look at."""
+
+from __future__ import annotations
+
+import mimetypes
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse, Response
+from pydantic import BaseModel, Field
+from starlette.requests import ClientDisconnect
+
+from lastseen.errors import LastSeenError, QueryError
+from lastseen.index import Index
+from lastseen.query import read_picture
+from lastseen.render.still import jpeg
+from lastseen.web.answers import JobInfo, job_info
+from lastseen.web.media import Busy, Entry, Missing, Shelf, TooLarge
+from lastseen.web.work import Work
+
+MAX_PICTURE = 64 * 2**20  # bytes
+SHOWN = 2048  # pixels of the longer side of a picture that is sent back
+REQUEST_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+class VideoInfo(BaseModel):
+    """`frames` of `expected` have been read, 5 a second; `file` tells whether it can be looked at."""
+
+    id: str
+    name: str
+    duration: float
+    width: int
+    height: int
+    fps: float
+    recorded_at: str | None
+    frames: int
+    expected: int | None
+    complete: bool
+    bytes: int
+    file: bool
+    uploaded: bool
+    job: str | None  # that reads it
+
+
+class Library(BaseModel):
+    videos: list[VideoInfo]
+    max_upload: int
+
+
+class FolderInfo(BaseModel):
+    path: str
+    videos: list[str]
+
+
+class AddVideo(BaseModel):
+    path: str = Field(max_length=4096, description="In a folder that the server may read.")
+
+
+class Added(BaseModel):
+    video: VideoInfo
+    job: JobInfo
+
+
+class PictureInfo(BaseModel):
+    id: str
+    width: int
+    height: int
+
+
+def video_routes(shelf: Shelf, work: Work) -> APIRouter:
+    routes = APIRouter(prefix="/api", tags=["videos"])
+
+    def info(entry: Entry, index: Index) -> VideoInfo:
+        job, video = work.jobs.at_work_on(entry.id), entry.indexed
+        source = video or shelf.opened(entry.id)
+        return VideoInfo(
+            id=entry.id,
+            name=entry.name,
+            duration=source.duration_s,
+            width=source.width,
+            height=source.height,
+            fps=source.fps,
+            recorded_at=video.time_of(0.0).isoformat(timespec="seconds") if video else None,
+            frames=video.frames - video.first if video else 0,
+            expected=video.expected if video else None,
+            complete=video is not None and video.complete,
+            bytes=index.size_bytes(video) if video else 0,
+            file=entry.path is not None and entry.path.is_file(),
+            uploaded=entry.path is not None and entry.path.parent == shelf.uploads,
+            job=job.id if job else None,
+        )
+
+    def begun(entry: Entry) -> Added:
+        with shelf.index() as index:
+            return Added(job=job_info(work.read(entry)), video=info(entry, index))
+
+    @routes.get("/videos")
+    def list_videos() -> Library:
+        """What is indexed or on its way there."""
+        videos = []
+        with shelf.index() as index:
+            for entry in shelf.entries():
+                with suppress(LastSeenError):  # gone or damaged before it was read
+                    videos.append(info(entry, index))
+        return Library(videos=videos, max_upload=shelf.settings.max_upload)
+
+    @routes.get("/folders")
+    def list_folders() -> list[FolderInfo]:
+        """The videos that may be added by their path."""
+        return [FolderInfo(path=str(folder), videos=files) for folder, files in shelf.listed()]
+
+    @routes.post("/videos", status_code=202)
+    def add_video(wanted: AddVideo) -> Added:
+        """Read a video of this machine into the index."""
+        return begun(shelf.add(wanted.path))
+
+    @routes.post("/uploads", status_code=202, openapi_extra=REQUEST_BODY)
+    async def upload_video(
+        request: Request,
+        name: Annotated[str, Query(max_length=255)] = "video.mp4",
+    ) -> Added:
+        """Upload a video, as the body of the request, and read it into the index."""
+        most = shelf.settings.max_upload
+        building = await _receive(shelf, request, name, most)
+        try:
+            return begun(await run_in_threadpool(shelf.settled, building))
+        finally:
+            shelf.abandoned(building)
+
+    @routes.delete("/videos/{id}", status_code=204)
+    def remove_video(id: str) -> None:
+        """Forget a video. The file stays where it is, unless it was uploaded."""
+        if work.jobs.at_work_on(id):
+            raise Busy("it is being read; cancel that first")
+        shelf.remove(id)
+
+    @routes.post("/videos/{id}/read", status_code=202)
+    def read_video(id: str) -> Added:
+        """Go on reading a video that was cancelled."""
+        return begun(shelf.entry(id))
+
+    @routes.get("/videos/{id}/file", response_class=FileResponse)
+    def video_file(id: str) -> FileResponse:
+        """The file itself; parts of it by Range requests."""
+        path = shelf.file(id)
+        return FileResponse(path, media_type=_media_type(path))
+
+    @routes.get("/videos/{id}/frame", response_class=Response)
+    def video_frame(
+        id: str,
+        time: Annotated[float, Query(ge=0, le=1e7, description="Seconds.")] = 0.0,
+        width: Annotated[int, Query(ge=16, le=4096, description="At most, of the longer side.")] = 1280,
+    ) -> Response:
+        """The picture on display at a moment, as JPEG."""
+        video = shelf.opened(id)
+        if time > video.duration_s + 0.5:
+            raise Missing(f"no frame at {time:g} s; the video lasts {video.duration_s:.2f} s")
+        image = video.frame_at(min(time, video.duration_s)).image
+        return Response(
+            jpeg(image, width), media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"}
+        )
+
+    @routes.post("/pictures", status_code=201, openapi_extra=REQUEST_BODY)
+    async def upload_picture(
+        request: Request,
+        name: Annotated[str, Query(max_length=255)] = "picture",
+    ) -> PictureInfo:
+        """Upload a picture of the thing, as the body of the request."""
+        building = await _receive(shelf, request, name, MAX_PICTURE)
+        try:
+            height, width = (await run_in_threadpool(read_picture, building)).shape[:2]
+        except QueryError as error:
+            shelf.abandoned(building)
+            raise QueryError(str(error).replace(str(building), building.name)) from None
+        return PictureInfo(id=shelf.keep_picture(building), width=width, height=height)
+
+    @routes.get("/pictures/{id}", response_class=Response)
+    def show_picture(id: str) -> Response:
+        """The picture as it will be searched for: upright, as JPEG."""
+        return Response(jpeg(read_picture(shelf.picture(id)), SHOWN), media_type="image/jpeg")
+
+    return routes
+
+
+async def _receive(shelf: Shelf, request: Request, name: str, most: int) -> Path:
+    """The body of a request in a file; nothing stays of one that is too large or breaks off."""
+    said = request.headers.get("content-length", "")
+    shelf.check_size(int(said) if said.isdecimal() else None, most)
+    building, taken = shelf.arriving(name), 0
+    try:
+        with building.open("wb") as file:
+            async for part in request.stream():
+                taken += len(part)
+                if taken > most:
+                    shelf.check_size(taken, most)
+                await run_in_threadpool(file.write, part)
+    except OSError as error:
+        shelf.abandoned(building)
+        raise TooLarge(f"the upload cannot be kept: {error.strerror}") from None
+    except BaseException as error:
+        shelf.abandoned(building)
+        if isinstance(error, ClientDisconnect):
+            raise TooLarge("the upload broke off") from None
+        raise
+    return building
+
+
+def _media_type(path: Path) -> str:
+    """Browsers play QuickTime files only under the name of their twin."""
+    guessed = mimetypes.guess_type(path.name)[0] or ""
+    if guessed == "video/quicktime":
+        return "video/mp4"
+    return guessed if guessed.startswith("video/") else "application/octet-stream"
