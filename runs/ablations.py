@@ -111,7 +111,7 @@ def main() -> None:
         values = [report.value(name) for name in ("tap25", "stap25", "recovery", "success")]
         with (arguments.out / "results.jsonl").open("a") as file:
             file.write(json.dumps({**variant._asdict(), "loss": variant.loss.score, "values": values}) + "\n")
-        ours = " | ".join("" if v is None else f"{v:.3f}" if v <= 1 else f"{v:.1f}" for v in values)
+        ours = " | ".join("" if v is None else f"{v:.{d}f}" for v, d in zip(values, (3, 3, 1, 1)))
         theirs = "" if variant.paper is None else " / ".join(f"{v:g}" for v in variant.paper)
         print(f"| {variant.table} | {variant.name} | {ours} | {seconds:.0f} | {theirs} |", flush=True)
 
