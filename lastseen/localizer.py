@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.box import Box, Letterbox
+from lastseen.engine import Engine, Model, default_engine, make_engine
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.patch_match import PatchMatcher
@@ -26,27 +27,9 @@ from lastseen.weights import load_model, load_patch_matcher, load_rule
 # Fitted on the answers to the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
 
-ENGINE = "torch float32"  # what computes features; another one rounds differently
+CLIPS_AT_ONCE = 16  # on a GPU; the CPU takes them one by one, which is as fast there
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
-
-
-class Model(Protocol):
-    """What Localizer needs of a model; VQLoC and PatchMatcher have it."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def clip_length(self) -> int: ...
-    @property
-    def context(self) -> int: ...
-    def state_dict(self) -> dict[str, Tensor]: ...
-    def letterbox(self, width: int, height: int) -> Letterbox: ...
-    def encode_frames(self, frames: Tensor) -> Tensor: ...
-    def encode_view(self, picture: Tensor, box: Box) -> Tensor: ...
-    def localize_clip(self, features: Tensor, query: Tensor) -> Predictions: ...
 
 
 class Footage(Protocol):
@@ -81,6 +64,7 @@ class Localizer:
         device: str | torch.device = "cpu",
         batch: int = 4,
         feature_dtype: torch.dtype | None = None,
+        engine: str = "torch-fp32",
     ) -> None:
         self.model = model
         self.rule = rule
@@ -91,6 +75,8 @@ class Localizer:
         # Features are rounded to this before anything looks at them, so that those an Index kept give the
         # same answers as fresh ones. The paper's are not rounded.
         self.feature_dtype = feature_dtype or (torch.float32 if paper else torch.float16)
+        self.engine: Engine = make_engine(engine, model, self.device)
+        self.clips_at_once = CLIPS_AT_ONCE if self.device.type == "cuda" else 1
 
     @classmethod
     def from_pretrained(
@@ -100,9 +86,11 @@ class Localizer:
         paper: bool = False,
         device: str | torch.device | None = None,
         threshold: float | None = None,
+        engine: str | None = None,
     ) -> Localizer:
         """The bundled model, or one from a folder that `lastseen convert` wrote.
 
+        `engine` is one of `lastseen.engine.ENGINES`; by default bfloat16 on a GPU, else float32.
         The package holds no trained heads yet: the bundled model is the training-free localizer.
         """
         where = best_device() if device is None else checked_device(device)
@@ -111,21 +99,16 @@ class Localizer:
         rule = TRAINING_FREE_RULE if path is None else load_rule(path)
         if threshold is not None:
             rule = replace(rule, threshold=threshold)
-        return cls(model.to(where), rule=rule, paper=paper, device=where, batch=batch)
+        engine = engine or default_engine(where, paper)
+        return cls(model.to(where), rule=rule, paper=paper, device=where, batch=batch, engine=engine)
 
     def at(self, fps: float) -> Localizer:
         """The same localizer at another sampling rate."""
         if fps == self.fps:
             return self
-        return Localizer(
-            self.model,
-            rule=self.rule,
-            fps=fps,
-            paper=self.paper,
-            device=self.device,
-            batch=self.batch,
-            feature_dtype=self.feature_dtype,
-        )
+        other = copy.copy(self)
+        other.fps = fps
+        return other
 
     def fingerprint(self) -> str:
         """Equal for equal answers: features, rule and mode."""
@@ -134,7 +117,8 @@ class Localizer:
     def feature_fingerprint(self) -> str:
         """Equal for equal features: model, weights, sampling rate, engine and rounding; not the rule."""
         backbone = getattr(getattr(self.model, "backbone", None), "config", None)
-        made_by = self.model.title, self.model.config, backbone, self.fps, ENGINE, str(self.feature_dtype)
+        rounding = self.engine.rounding, str(self.feature_dtype)
+        made_by = self.model.title, self.model.config, backbone, self.fps, *rounding
         digest = hashlib.sha256(repr(made_by).encode())
         for name, value in self.model.state_dict().items():
             digest.update(name.encode())
@@ -179,23 +163,39 @@ class Localizer:
     ) -> list[FramePredictions]:
         """As `predict`, from features of `encoded` in pieces of any length and views of `encode_query`;
         each query is searched for in the frames before its end."""
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
-        for start, clip, first, last in self.clips(features):
+        found: list[list[Predictions]] = [[] for _ in queries]
+        for start, run, first, last in self.clips(features, self.clips_at_once):
             for parts, end, views in zip(found, ends, queries):
-                # Search stops at asked_at: later frames must not even be seen by earlier ones.
-                visible, kept_to = clip[: max(0, end - start)], min(last, end - start)
-                if kept_to > first:
-                    boxes, logits = self.localize_clip(visible, views)
-                    parts.append((boxes[first:kept_to], logits[first:kept_to]))
+                if start + first < end:
+                    parts += self._localized(run, views, first, last, end - start)
         letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(
                 fps=self.fps,
-                boxes_px=letterbox.to_px(np.concatenate([boxes for boxes, _ in parts])),
-                logits=np.concatenate([logits for _, logits in parts]),
+                boxes_px=letterbox.to_px(torch.cat([part.boxes for part in parts]).cpu().numpy()),
+                logits=torch.cat([part.logits for part in parts]).cpu().numpy(),
             )
             for parts in found
         ]
+
+    def _localized(
+        self, run: Tensor, views: list[Tensor], first: int, last: int, end: int
+    ) -> Iterator[Predictions]:
+        """The best candidates of a run's frames from `first` to `last`, as if the video ended at `end`."""
+        length = self.model.clip_length
+        if length < len(run) <= end:
+            yield self._best(
+                [self.engine.localize_run(run, view, self._context, first).best() for view in views]
+            )
+            return
+        for at in range(0, max(1, len(run) - length + 1), length - 2 * self._context):
+            # Search stops at asked_at: later frames must not even be seen by earlier ones.
+            visible = run[at : min(at + length, end)]
+            kept_to = min(last - at, length - self._context if at + length < len(run) else length, end - at)
+            if kept_to > first:
+                best = self._best_of_clip(visible, views)
+                yield Predictions(best.boxes[first:kept_to], best.logits[first:kept_to])
+            first = self._context
 
     def frames_searched(self, footage: Footage, query: Query) -> int:
         """How many frames come before the question."""
@@ -211,20 +211,32 @@ class Localizer:
             )
         return min(total, math.ceil(query.asked_at * self.fps - 1e-6))
 
-    def clips(self, features: Iterable[Tensor]) -> Iterator[tuple[int, Tensor, int, int]]:
-        """(number of the clip's first frame, its features, first and one past the last frame to keep)"""
-        length = self.model.clip_length
-        context = 0 if self.paper else self.model.context
+    @property
+    def _context(self) -> int:
+        return 0 if self.paper else self.model.context
+
+    def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[tuple[int, Tensor, int, int]]:
+        """(number of the clip's first frame, its features, first and one past the last frame to keep)
+
+        With `at_once` so many clips in a row come as one run: they overlap by twice the context.
+        """
+        length, context = self.model.clip_length, self._context
+        step = length - 2 * context
         start = first = 0
-        clip: Tensor | None = None
+        held: Tensor | None = None
         for piece in features:
-            clip = piece if clip is None else torch.cat([clip, piece])
-            while len(clip) >= length:
-                yield start, clip[:length], first, length - context
-                step = length - 2 * context
-                start, first, clip = start + step, context, clip[step:]
-        if clip is not None and len(clip) > first:
-            yield start, clip, first, len(clip)
+            held = piece if held is None else torch.cat([held, piece])
+            while len(held) >= length + (at_once - 1) * step:
+                size = length + (at_once - 1) * step
+                yield start, held[:size], first, size - context
+                start, first, held = start + at_once * step, context, held[at_once * step :]
+        if held is not None and len(held) >= length:
+            whole = (len(held) - length) // step + 1
+            size = length + (whole - 1) * step
+            yield start, held[:size], first, size - context
+            start, first, held = start + whole * step, context, held[whole * step :]
+        if held is not None and len(held) > first:
+            yield start, held, first, len(held)
 
     def encoded(
         self, video: Video, start: int, end: int, progress: Progress | None = None
@@ -250,34 +262,36 @@ class Localizer:
     @torch.inference_mode()
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
         """Up to `batch` pictures [h, w, 3] of one size -> features [n, c, rows, columns], rounded."""
-        missing = self.batch - len(pictures)
-        full = np.stack([*pictures, *[pictures[-1]] * missing])
-        features = self.model.encode_frames(torch.from_numpy(full).to(self.device))
-        return features[: len(pictures)].to(self.feature_dtype)
+        return self.engine.encode_pictures(pictures, self.batch).to(self.feature_dtype)
 
     @torch.inference_mode()
     def encode_query(self, query: Query) -> list[Tensor]:
         """The features of each view."""
-        pictures = [torch.from_numpy(np.ascontiguousarray(view.picture)) for view in query.views]
         return [
-            self.model.encode_view(picture.to(self.device), view.box)
-            for picture, view in zip(pictures, query.views)
+            self.engine.encode_view(torch.from_numpy(np.ascontiguousarray(view.picture)), view.box)
+            for view in query.views
         ]
 
     @torch.inference_mode()
     def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """The best candidate of the best view on each frame: boxes [t, 4] in the unit square, logits [t]."""
+        best = self._best_of_clip(features, views)
+        return best.boxes.cpu().numpy(), best.logits.cpu().numpy()
+
+    def _best_of_clip(self, features: Tensor, views: list[Tensor]) -> Predictions:
         time = len(features)
-        features = features.to(self.device).float()
         if self.paper and time < self.model.clip_length:
             missing = self.model.clip_length - time
             features = torch.cat([features, features[-1:].expand(missing, *features.shape[1:])])
-        answers = [self.model.localize_clip(features, view).best() for view in views]
+        return self._best([self.engine.localize_clip(features, view).best() for view in views], time)
+
+    def _best(self, answers: Sequence[Predictions], time: int | None = None) -> Predictions:
+        """Of the best candidates [1, t, ..] for each view the best: boxes [t, 4], logits [t]."""
         logits = torch.stack([answer.logits[0, :time] for answer in answers])
         boxes = torch.stack([answer.boxes[0, :time] for answer in answers])
         best = logits.argmax(0)
-        frames = torch.arange(time, device=best.device)
-        return boxes[best, frames].float().cpu().numpy(), logits[best, frames].float().cpu().numpy()
+        frames = torch.arange(logits.shape[1], device=best.device)
+        return Predictions(boxes[best, frames].float(), logits[best, frames].float())
 
 
 def best_device() -> torch.device:

@@ -158,16 +158,15 @@ def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
     scores = median_filter(rule.scores(predictions), rule.median, mode="nearest")
     # A rim of -1 makes a maximum at the first or last frame a peak like any other.
     peaks = find_peaks(np.pad(scores, 1, constant_values=-1.0))[0] - 1
-    tracks: list[ResponseTrack] = []
+    spans: list[tuple[int, int, float]] = []  # tracks only in the end: of a long one, peaks are thousands
     for peak in peaks[scores[peaks] >= rule.peak_ratio * scores.max()]:
         first, last = _extent(scores, peak, rule.extent_ratio * scores[peak])
         score = rule.confidence(scores[peak])
-        if tracks and first <= tracks[-1].last_frame + 1:
-            earlier = tracks.pop()
-            first, last = min(first, earlier.first_frame), max(last, earlier.last_frame)
-            score = max(score, earlier.score)
-        tracks.append(_track(predictions, first, last, score, rule.box_median))
-    return [track for track in tracks if track.score >= rule.threshold]
+        if spans and first <= spans[-1][1] + 1:
+            earlier = spans.pop()
+            first, last, score = min(first, earlier[0]), max(last, earlier[1]), max(score, earlier[2])
+        spans.append((first, last, score))
+    return [_track(predictions, *span, rule.box_median) for span in spans if span[2] >= rule.threshold]
 
 
 def last_track(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> ResponseTrack | None:

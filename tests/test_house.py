@@ -14,7 +14,7 @@ ROWS = [
     ["errors"],
     ["box", "files"],
     ["video", "track", "model"],
-    ["query", "weights", "formats"],
+    ["query", "weights", "formats", "engine"],
     ["render", "localizer", "baselines", "datasets"],
     ["index", "evaluate", "synth", "doctor"],
     ["train"],

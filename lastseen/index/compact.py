@@ -19,7 +19,7 @@ from einops import rearrange
 from torch import Tensor
 
 from lastseen.box import Letterbox
-from lastseen.localizer import Model
+from lastseen.engine import Model
 from lastseen.model import VQLoC
 
 FRAME_BYTES = 27_000  # at most: 18,000 frames, an hour at 5 a second, stay under 500 MB
@@ -71,14 +71,18 @@ class CompactGrid:
         return codes * scales
 
     def similarity(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
-        """[n, row_bytes] uint8, vectors [k, channels] -> products with every token [n, tokens, k]"""
-        codes, scales = self._codes_and_scales(packed)
+        """[n, row_bytes] uint8, vectors [k, channels] -> products with every token [n, tokens, k]
+
+        Computed where the vectors are."""
+        codes, scales = self._codes_and_scales(packed, vectors.device)
         return (codes @ vectors.T) * scales  # scaled last: the codes are six times as many
 
-    def _codes_and_scales(self, packed: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _codes_and_scales(
+        self, packed: np.ndarray, device: torch.device | str = "cpu"
+    ) -> tuple[Tensor, Tensor]:
         split = self.tokens * self.channels
-        codes = torch.from_numpy(np.array(packed[:, :split]).view(np.int8)).float()
-        scales = torch.from_numpy(np.array(packed[:, split:]).view(np.float16)).float()
+        codes = torch.from_numpy(np.array(packed[:, :split]).view(np.int8)).to(device).float()
+        scales = torch.from_numpy(np.array(packed[:, split:]).view(np.float16)).to(device).float()
         return codes.view(-1, self.tokens, self.channels), scales[..., None]
 
     def _pick(self, vector: Tensor, frame: int) -> Tensor:
@@ -132,9 +136,9 @@ def representatives(vectors: Tensor, most: int) -> Tensor:
 
 def coarse_scores(grid: CompactGrid, packed: np.ndarray, queries: Sequence[Tensor]) -> np.ndarray:
     """For each query's vectors [k, m] the likest token of each frame: [queries, n]"""
-    likeness = grid.similarity(packed, torch.cat(list(queries)).cpu().float())
+    likeness = grid.similarity(packed, torch.cat(list(queries)).float())
     parts = torch.split_with_sizes(likeness, [len(query) for query in queries], 2)
-    return torch.stack([part.amax((1, 2)) for part in parts]).numpy()
+    return torch.stack([part.amax((1, 2)) for part in parts]).cpu().numpy()
 
 
 def _places(cells: int, kept: int, shift: float) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -11,12 +13,55 @@ from lastseen.box import Box, Letterbox
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+AT_ONCE_PX = 32_000_000  # resized by products at a time: some 400 MB on the way
 
 
 def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
     """[n, h, w, 3] uint8 -> [n, 3, canvas h, canvas w] normalised; `padding` is a grey in [0, 1]."""
     content = resized(frames, letterbox.content_width, letterbox.content_height)
     return normalised(padded(content, letterbox, padding))
+
+
+def letterboxed_by_products(
+    frames: Tensor, letterbox: Letterbox, padding: float, dtype: torch.dtype = torch.float16
+) -> Tensor:
+    """As `letterboxed`, with the same weights, as two matrix products a frame: on GPUs many times as fast.
+
+    float16 holds pixels exactly and rounds sums to an eighth of a grey level.
+    """
+    height, width = frames.shape[1:3]
+    box, device = letterbox, frames.device
+    down = resize_weights(height, box.content_height, device, dtype)
+    across = resize_weights(width, box.content_width, device, dtype)
+    mean, std = (_for_products(x, device) for x in (MEAN, STD))
+    canvas = ((padding - mean) / std).to(dtype).expand(len(frames), -1, box.canvas_height, box.canvas_width)
+    canvas = canvas.clone(memory_format=torch.contiguous_format)
+    content = canvas[:, :, box.top : box.top + box.content_height, box.left : box.left + box.content_width]
+    together = max(1, AT_ONCE_PX // (height * width))
+    for part, into in zip(torch.split(frames, together), torch.split(content, together)):
+        if (height, width) == content.shape[2:]:
+            planes = rearrange(part, "n h w c -> n c h w")
+        else:
+            rows = torch.matmul(down, part.to(dtype).flatten(2))  # [n, content h, w * 3]
+            planes = torch.matmul(rearrange(rows, "n h (w c) -> n c h w", c=3), across.T)
+        into.copy_((planes.float() / 255 - mean) / std)
+    return canvas
+
+
+@lru_cache(maxsize=64)
+def _for_products(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """[3, 1, 1] on the device; made once, since a copy to a GPU waits for what it does."""
+    return torch.tensor(values, device=device)[:, None, None]
+
+
+@lru_cache(maxsize=64)
+def resize_weights(size: int, new: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """[new, size]: what each new pixel takes of each old one in `resized`, along one side."""
+    if size == new:
+        return torch.eye(size, device=device, dtype=dtype)
+    each = torch.eye(size)[None, None]
+    weights = F.interpolate(each, (new, size), mode="bilinear", antialias=True)[0, 0]
+    return weights.to(device, dtype)
 
 
 def padded(content: Tensor, letterbox: Letterbox, padding: float) -> Tensor:

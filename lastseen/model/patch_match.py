@@ -41,6 +41,7 @@ class PatchMatcher(nn.Module):
     title = "the training-free localizer"
     clip_length = 16  # frames are matched one by one: any length gives the same answer
     context = 0
+    padding = 0.5  # grey around a frame
 
     def __init__(self, backbone: Backbone, config: PatchMatchConfig = PatchMatchConfig()) -> None:
         super().__init__()
@@ -52,7 +53,11 @@ class PatchMatcher(nn.Module):
 
     def encode_frames(self, frames: Tensor) -> Tensor:
         letterbox = self.letterbox(frames.shape[2], frames.shape[1])
-        return F.normalize(self.backbone(letterboxed(frames, letterbox, padding=0.5)), dim=1)
+        return self.encode(letterboxed(frames, letterbox, self.padding))
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """[n, 3, 14 h, 14 w] normalised -> [n, c, h, w]"""
+        return F.normalize(self.backbone(frames), dim=1)
 
     def encode_view(self, picture: Tensor, box: Box) -> Tensor:
         """picture [h, w, 3] uint8 and the thing's box in it -> [k, c]"""
@@ -69,6 +74,10 @@ class PatchMatcher(nn.Module):
         peak = rearrange(similarity, "t h w -> t (h w)", h=rows).amax(-1)
         logits = (peak - self.config.even_similarity) / self.config.similarity_scale
         return Predictions(boxes[None, :, None], logits[None, :, None])
+
+    def localize_run(self, features: Tensor, query: Tensor, context: int, first: int) -> Predictions:
+        """As VQLoC's: here each frame is for itself."""
+        return self.localize_clip(features[first : len(features) - context], query)
 
     def _tokens_at(self, picture: Tensor, box: Box, longer_side_px: int) -> Tensor:
         """Patches on the thing when its longer side is `longer_side_px`, in what surrounds it."""

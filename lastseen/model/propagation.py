@@ -53,18 +53,25 @@ class SpatioTemporalTransformer(nn.Module):
     def forward(
         self, frames: Tensor, lengths: Tensor | None = None, runs: tuple[int, ...] | None = None
     ) -> tuple[Tensor, ...]:
+        tokens, half = self.shrunk(frames)
+        clips = (tokens,) if runs is None else torch.split(tokens, list(runs), 1)
+        return self.grown(torch.cat([self.propagated(clip, lengths) for clip in clips], 1), half)
+
+    def shrunk(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [b, t, grid * grid, c], and the frames half shrunk; each frame for itself."""
         half = small = rearrange(frames, "b t c h w -> (b t) c h w")
         for smaller in self.shrink:
             half, small = small, smaller(small)
         tokens = rearrange(small, "(b t) c h w -> b t (h w) c", b=len(frames))
-        clips = (tokens,) if runs is None else torch.split(tokens, list(runs), 1)
-        tokens = torch.cat([self._propagated(clip, lengths) for clip in clips], 1)
-        coarse = rearrange(tokens, "b t (h w) c -> b t c h w", h=self.grid)
-        return (
-            (coarse, rearrange(half, "(b t) c h w -> b t c h w", b=len(frames))) if self.fine else (coarse,)
-        )
+        return tokens, rearrange(half, "(b t) c h w -> b t c h w", b=len(frames))
 
-    def _propagated(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+    def grown(self, tokens: Tensor, half: Tensor) -> tuple[Tensor, ...]:
+        """What the head takes."""
+        coarse = rearrange(tokens, "b t (h w) c -> b t c h w", h=self.grid)
+        return (coarse, half) if self.fine else (coarse,)
+
+    def propagated(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """[b, t, grid * grid, c] of clips -> the same; here alone a frame sees others."""
         time = tokens.shape[1]
         if time > self.clip_length:
             raise ValueError(f"a clip has at most {self.clip_length} frames, got {time}")

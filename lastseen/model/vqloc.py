@@ -140,6 +140,10 @@ class VQLoC(nn.Module):
         context = self.propagation.context
         return self.clip_length // 4 if context is None else min(context, (self.clip_length - 1) // 2)
 
+    @property
+    def padding(self) -> float:
+        return self.config.padding
+
     def letterbox(self, width: int, height: int) -> Letterbox:
         return Letterbox.square(width, height, self.config.image_size)
 
@@ -199,6 +203,20 @@ class VQLoC(nn.Module):
         `lengths` and `runs` as in `SpatioTemporalTransformer`.
         """
         return self.head(*self.propagation(self.correspondence(features, query), lengths, runs))
+
+    def localize_run(self, features: Tensor, query: Tensor, context: int, first: int) -> Predictions:
+        """Many overlapping clips at once; only propagation computes a frame for each clip that it is in.
+
+        features [n, dim, side, side] of clips that begin `clip_length - 2 context` frames after each other
+        and end with the last, one view's query -> Predictions [1, n - context - first, ..] of the frames
+        from `first` (at most `context`) on, all but the last `context`.
+        """
+        length, step = self.clip_length, self.clip_length - 2 * context
+        tokens, half = self.propagation.shrunk(self.correspondence(features[None], query[None]))
+        clips = rearrange(tokens[0].unfold(0, length, step), "b s c t -> b t s c")
+        done = self.propagation.propagated(clips)
+        kept = torch.cat([done[0, first:context], done[:, context : length - context].flatten(0, 1)])
+        return self.head(*self.propagation.grown(kept[None], half[:, first : len(features) - context]))
 
     # --- pictures as they come: what Localizer calls ---
 

@@ -1,0 +1,154 @@
+"""Engines compute the same answers, within what their rounding allows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scenes import quick_localizer, texture, thing, write_scene
+from test_localizer import HERE, PLACES, vqloc
+from test_model import SMALL, randomised
+
+from lastseen.box import Letterbox
+from lastseen.engine import ENGINES
+from lastseen.errors import LastSeenError
+from lastseen.localizer import Localizer
+from lastseen.model import VQLoC, VQLoCConfig
+from lastseen.model.inputs import letterboxed, letterboxed_by_products
+from lastseen.model.quick import quick
+from lastseen.query import Query
+from lastseen.video import Video
+from lastseen.weights import load_backbone
+
+CONFIGS: dict[str, VQLoCConfig] = {
+    "paper": SMALL,
+    "three layers, no anchors": replace(SMALL, spatial_layers=3, anchors=False),
+    "conv": replace(SMALL, fusion="conv"),
+    "match": replace(SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), mask_query=True),
+    "attention and match": replace(SMALL, match_dim=16),
+}
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The smallest of all patches."""
+    return F.cosine_similarity(one.float(), other.float(), dim=1).min().item()
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[np.ndarray]:
+    return [texture(i, 320, 180, 12) for i in range(3)]
+
+
+@torch.inference_mode()
+def test_the_bundled_backbone_keeps_its_features_in_half_precision():
+    backbone = load_backbone()
+    from lastseen.model.quick import QuickBackbone
+
+    pictures = torch.randn(2, 3, 224, 280, generator=torch.Generator().manual_seed(0))
+    whole = backbone(pictures)
+    assert cosine(QuickBackbone(backbone, torch.float32)(pictures), whole) > 0.999999
+    assert cosine(QuickBackbone(backbone, torch.bfloat16)(pictures), whole) > 0.999
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_quick_model_is_the_same_model(config):
+    model = randomised(VQLoC.from_config(config))
+    same = quick(model, torch.float32)
+    generator = torch.Generator().manual_seed(1)
+    clip = torch.randn(7, 3, 112, 112, generator=generator)
+    query = model.encode_query(torch.randn(1, 3 * len(config.query_shares), 112, 112, generator=generator))
+    features = model.encode(clip)
+    torch.testing.assert_close(same.encode(clip), features, rtol=1e-4, atol=1e-4)
+    said, expected = same.localize_clip(features, query[0]), model.localize_clip(features, query[0])
+    torch.testing.assert_close(said.logits, expected.logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(said.boxes, expected.boxes, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("context", [6, 0])
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, fine=True, image_size=224)], ids=["plain", "fine"])
+def test_clips_of_a_run_get_the_predictions_of_each_alone(config, context):
+    model = randomised(VQLoC.from_config(config))
+    features = torch.randn(30 + 2 * (30 - 2 * context), 32, config.side, config.side)
+    query = torch.randn(32, config.side, config.side)
+    step, kept = 30 - 2 * context, slice(context, 30 - context)
+    alone = [model.localize_clip(features[at : at + 30], query) for at in range(0, 2 * step + 1, step)]
+    for first in (0, context):
+        run = model.localize_run(features, query, context, first)
+        logits = torch.cat([alone[0].logits[0, first:context], *(one.logits[0, kept] for one in alone)])
+        boxes = torch.cat([alone[0].boxes[0, first:context], *(one.boxes[0, kept] for one in alone)])
+        torch.testing.assert_close(run.logits[0], logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(run.boxes[0], boxes, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(320, 180), (180, 320), (1000, 760), (112, 112), (50, 40)])
+def test_resizing_by_products_is_resizing(size):
+    frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
+    box = Letterbox.square(*size, 112)
+    expected = letterboxed(frames, box, 0.3)
+    torch.testing.assert_close(letterboxed_by_products(frames, box, 0.3, torch.float32), expected)
+    half = letterboxed_by_products(frames, box, 0.3)
+    torch.testing.assert_close(half.float(), expected, rtol=0, atol=0.005)  # a quarter of a grey level
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory) -> Video:
+    from videos import write_video
+
+    pictures = [texture(i, 64, 48, 8) for i in range(113)]
+    return Video(write_video(tmp_path_factory.mktemp("noise") / "noise.mp4", pictures, fps=5))
+
+
+@pytest.mark.parametrize("paper", [False, True])
+@pytest.mark.parametrize("at_once", [2, 3, 16])
+def test_many_clips_at_once_are_as_clips_one_by_one(noise, paper, at_once):
+    queries = [
+        Query.from_array(texture(40, 64, 48, 8), asked_at=asked_at)
+        for asked_at in (None, 1.0, 5.1, 6.2, 9.7, 10.9, 12.0, 18.0, 22.0)
+    ]
+    localizer = Localizer(vqloc(positions=True), paper=paper)
+    one_by_one = localizer.predict(noise, queries)
+    localizer.clips_at_once = at_once
+    for found, expected in zip(localizer.predict(noise, queries), one_by_one):
+        np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
+        np.testing.assert_allclose(found.boxes_px, expected.boxes_px, atol=1e-2)
+
+
+def test_half_precision_finds_the_same(tmp_path):
+    video = Video(write_scene(tmp_path / "scene.mp4", PLACES))
+    exact = quick_localizer()
+    quicker = Localizer(exact.model, rule=exact.rule, engine="torch-bf16")
+    query = Query.from_array(thing())
+    one, other = exact.locate(video, query), quicker.locate(video, query)
+    assert one is not None and other is not None
+    assert (one.first_frame, one.last_frame) == (other.first_frame, other.last_frame)
+    assert min(a.iou(b) for a, b in zip(one.boxes, other.boxes)) > 0.8
+    assert other.boxes[2].iou(one.boxes[2]) > 0.8
+    assert abs(one.score - other.score) < 0.05
+    assert HERE
+
+
+def test_features_of_another_precision_are_other_features():
+    model = vqloc()
+    prints = {
+        name: Localizer(model, engine=name).feature_fingerprint() for name in ("torch-fp32", "torch-bf16")
+    }
+    assert len(set(prints.values())) == 2
+    assert Localizer(model).at(2.0).engine.rounding == "torch float32"
+
+
+def test_an_unknown_engine_is_an_error():
+    with pytest.raises(LastSeenError, match="engine steam is unknown; choose one of torch-fp32, torch-bf16"):
+        Localizer(vqloc(), engine="steam")
+    assert "torch-fp32" in ENGINES
+
+
+def test_compiling_without_a_gpu_is_an_error():
+    with pytest.raises(LastSeenError, match="is for GPUs"):
+        Localizer(vqloc(), engine="torch-bf16-compiled")
+
+
+def test_the_paper_is_followed_in_float32():
+    assert Localizer.from_pretrained(paper=True).engine.rounding == "torch float32"
