@@ -215,11 +215,13 @@ class Bench:
     def accuracy(self, model: str) -> None:
         """Half precision against float32 on this device: random weights, real arithmetic."""
         side, count = self.size.pixels, 8
-        exact, quick = (self.localizer(model, engine, count) for engine in ("torch-fp32", "torch-bf16"))
         images = list(np.random.default_rng(2).integers(0, 256, (count, side // 2, side, 3), dtype=np.uint8))
-        one, other = (each.engine.encode_pictures(images, count).float() for each in (exact, quick))
-        cosine = torch.nn.functional.cosine_similarity(one, other, dim=1)
-        self.add("accuracy", model, "bf16 against fp32 features", "lowest cosine", cosine.min().item())
+        exact = self.localizer(model, "torch-fp32", count).engine.encode_pictures(images, count).float()
+        for name in ("torch-fp16", "torch-bf16"):
+            quick = self.localizer(model, name, count).engine.encode_pictures(images, count).float()
+            cosine = torch.nn.functional.cosine_similarity(exact, quick, dim=1)
+            low, mean = cosine.min().item(), cosine.mean().item()
+            self.add("accuracy", model, f"{name} against float32", "lowest cosine", low, mean=mean)
 
     @torch.inference_mode()
     def pipeline(self, model: str, engine: str, batch: int) -> None:
@@ -234,7 +236,7 @@ class Bench:
     def upload(self, batch: int) -> None:
         """The pipeline without a model: what the way to the GPU allows, and what resizing there costs."""
         from lastseen.box import Letterbox
-        from lastseen.engine import Upload
+        from lastseen.engine.upload import Upload
         from lastseen.model.inputs import letterboxed, letterboxed_by_products
 
         video = self._host_video(4 * batch)
@@ -444,7 +446,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="sections to run (default: all)")
     arguments = parser.parse_args()
     bench = Bench(arguments)
-    quick, on_gpu, batches = "torch-bf16", bench.device.type == "cuda", bench.size.batches
+    quick, on_gpu, batches = "torch-fp16", bench.device.type == "cuda", bench.size.batches
     began = time.perf_counter()
     small, middle = batches[:2]
     plan: list[tuple[str, str, Callable[..., None], tuple[Any, ...]]] = []
@@ -455,6 +457,7 @@ def main() -> None:
         plan.append(("cold", model, bench.cold, (model, quick, middle, "cudnn attention")))
         if on_gpu:
             plan.append(("cold", model, bench.cold, (model, quick, middle, "graphs")))
+    plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", "torch-bf16", middle)))
     plan.append(("upload", "-", bench.upload, (small,)))
     for model in bench.models:
         plan += [("pipeline", model, bench.pipeline, (model, quick, batch)) for batch in (small, middle)]
@@ -464,7 +467,7 @@ def main() -> None:
     plan += [("kernels", model, bench.kernels, (model, quick, middle)) for model in bench.models]
     plan += [("cold", model, bench.cold, (model, "torch-fp32", small)) for model in ("ViT-B", "ViT-S")]
     if on_gpu and not arguments.no_compile:
-        compiled = "torch-bf16-compiled"
+        compiled = "torch-fp16-compiled"
         plan += [("cold", model, bench.cold, (model, compiled, middle)) for model in ("ViT-S", "ViT-B")]
         plan.append(("hour", "ViT-S", bench.hour, ("ViT-S", compiled)))
     for section, model, work, options in plan:

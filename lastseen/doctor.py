@@ -33,6 +33,7 @@ DECODERS = {  # codec -> names that PyAV may know a decoder by
 }
 SETTINGS = {
     "LASTSEEN_DEVICE": "where to compute, like --device",
+    "LASTSEEN_ENGINE": "what computes, like --engine",
     "LASTSEEN_WEIGHTS": "the model folder, like --weights",
     "LASTSEEN_INDEX": "the folder of the index, like --index",
 }
@@ -178,12 +179,26 @@ def check_codecs() -> Finding:
 
 
 def check_engine() -> Finding:
-    """What runs the network: always PyTorch; OpenVINO is faster on some processors, if it is there."""
+    """What computes: PyTorch always can; OpenVINO is faster on CPUs with bfloat16, if it is there."""
+    from lastseen.engine import ENGINES, default_engine
+    from lastseen.localizer import best_device
+
+    wanted, device = os.environ.get("LASTSEEN_ENGINE"), best_device()
+    if wanted and wanted not in ENGINES:
+        found = f"LASTSEEN_ENGINE: {wanted} is unknown"
+        return Finding("engine", PROBLEM, found, f"choose one of {', '.join(ENGINES)}, or unset it")
+    used = wanted or default_engine(device, paper=False)
     try:
-        found = f"PyTorch; OpenVINO {version('openvino')} is installed"
+        openvino = f"OpenVINO {version('openvino')} is installed"
     except PackageNotFoundError:
-        found = "PyTorch; OpenVINO is not installed (optional)"
-    return Finding("engine", OK, found)
+        openvino = "OpenVINO is not installed (optional)"
+        if used == "openvino-bf16":
+            found = f"LASTSEEN_ENGINE: {used}, but OpenVINO is not installed"
+            return Finding("engine", PROBLEM, found, "pip install 'lastseen[openvino]', or unset it")
+    else:
+        if device.type == "cpu" and not wanted:
+            openvino += ": --engine openvino-bf16 is faster, if the CPU has bfloat16"
+    return Finding("engine", OK, f"{used} is used; {openvino}")
 
 
 def check_weights() -> Finding:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.engine import Engine, Model, default_engine, make_engine
+from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.patch_match import PatchMatcher
@@ -64,7 +64,7 @@ class Localizer:
         device: str | torch.device = "cpu",
         batch: int = 4,
         feature_dtype: torch.dtype | None = None,
-        engine: str = "torch-fp32",
+        engine: str = DEFAULT,
     ) -> None:
         self.model = model
         self.rule = rule
@@ -90,7 +90,7 @@ class Localizer:
     ) -> Localizer:
         """The bundled model, or one from a folder that `lastseen convert` wrote.
 
-        `engine` is one of `lastseen.engine.ENGINES`; by default bfloat16 on a GPU, else float32.
+        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
         The package holds no trained heads yet: the bundled model is the training-free localizer.
         """
         where = best_device() if device is None else checked_device(device)
@@ -173,10 +173,18 @@ class Localizer:
             FramePredictions(
                 fps=self.fps,
                 boxes_px=letterbox.to_px(torch.cat([part.boxes for part in parts]).cpu().numpy()),
-                logits=torch.cat([part.logits for part in parts]).cpu().numpy(),
+                logits=self._finite(torch.cat([part.logits for part in parts]).cpu().numpy()),
             )
             for parts in found
         ]
+
+    def _finite(self, logits: np.ndarray) -> np.ndarray:
+        if np.isnan(logits).any():
+            raise LastSeenError(
+                f"{self.engine.rounding} cannot hold the numbers that these weights make; "
+                "choose another engine: torch-bf16 or torch-fp32"
+            )
+        return logits
 
     def _localized(
         self, run: Tensor, views: list[Tensor], first: int, last: int, end: int
@@ -276,7 +284,7 @@ class Localizer:
     def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """The best candidate of the best view on each frame: boxes [t, 4] in the unit square, logits [t]."""
         best = self._best_of_clip(features, views)
-        return best.boxes.cpu().numpy(), best.logits.cpu().numpy()
+        return best.boxes.cpu().numpy(), self._finite(best.logits.cpu().numpy())
 
     def _best_of_clip(self, features: Tensor, views: list[Tensor]) -> Predictions:
         time = len(features)

@@ -4,6 +4,7 @@ import builtins
 import importlib
 import json
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_in_words_and_with_status_1_if_something_is_broken(run, monkeypatch):
 @pytest.mark.parametrize(
     ("library", "checks"),
     [
-        ("torch", {"torch", "device", "weights"}),
+        ("torch", {"torch", "device", "engine", "weights"}),
         ("av", {"decoder", "codecs"}),
         ("scipy", {"libraries"}),
         ("PIL", {"libraries"}),
@@ -179,3 +180,23 @@ def test_a_graphics_card_is_listed(monkeypatch):
     )
     monkeypatch.setattr(localizer, "best_device", lambda: torch.device("cuda"))
     assert state("device")[1] == "cuda is used; there is cuda:0 A Card, 8 GiB; cpu"
+
+
+def test_the_engine_is_named(monkeypatch):
+    monkeypatch.setattr(localizer, "best_device", lambda: torch.device("cpu"))
+    assert state("engine")[1].startswith("torch-fp32 is used")
+    monkeypatch.setenv("LASTSEEN_ENGINE", "torch-bf16")
+    assert state("engine")[1].startswith("torch-bf16 is used")
+    monkeypatch.setenv("LASTSEEN_ENGINE", "steam")
+    assert state("engine")[0] == PROBLEM
+
+
+def test_an_engine_that_is_not_installed_is_a_problem(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "version", missing)
+    monkeypatch.setenv("LASTSEEN_ENGINE", "openvino-bf16")
+    found = state("engine")
+    assert found[0] == PROBLEM
+    assert "lastseen[openvino]" in found[2]

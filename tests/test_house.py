@@ -32,6 +32,7 @@ ONLY_IN = {
     "starlette": ["web"],
     "pydantic": ["web"],
     "uvicorn": ["web"],
+    "openvino": ["engine"],
 }
 
 

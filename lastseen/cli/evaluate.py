@@ -12,6 +12,7 @@ from lastseen.cli.shared import (
     Annotations,
     AsJson,
     Device,
+    EngineName,
     Paper,
     Quiet,
     Verbose,
@@ -43,6 +44,7 @@ def evaluate(
     weights: Weights = None,
     paper: Paper = False,
     device: Device = None,
+    engine: EngineName = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -73,7 +75,7 @@ def evaluate(
             raise LastSeenError("method vqloc needs --weights FOLDER, and training-free takes none")
         from lastseen.evaluate.benchmark import run_benchmark
 
-        localizer = open_localizer(weights, paper, None, device, quiet)
+        localizer = open_localizer(weights, paper, None, device, quiet, engine)
         with progress_bar("evaluating", "clips", quiet) as progress:
             content = run_benchmark(localizer, questions, videos, out, absent=asides, progress=progress)
     if not any(question.truth for question in questions.questions):

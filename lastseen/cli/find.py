@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastseen.cli.index import IndexFolder, open_index
+from lastseen.cli.index import IndexFolder, engine_of, open_index
 from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save
 from lastseen.cli.shared import (
     FOUND,
     NOT_FOUND,
     AsJson,
     Device,
+    EngineName,
     Paper,
     Quiet,
     Verbose,
@@ -98,6 +99,7 @@ def find(
         float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
     ] = None,
     device: Device = None,
+    engine: EngineName = None,
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Search the readable part of a damaged video.")
     ] = False,
@@ -129,7 +131,8 @@ def find(
     second, date = (None, None) if before is None else parse_moment(before)
 
     def localizer() -> Localizer:  # once the question is known to make sense
-        return open_localizer(weights, paper, threshold, device, quiet)
+        chosen = engine or (engine_of(folder) if asks_index and not paper else None)
+        return open_localizer(weights, paper, threshold, device, quiet, chosen)
 
     if not asks_index:
         if date is not None:

@@ -15,6 +15,7 @@ from lastseen.cli.shared import (
     NOT_FOUND,
     AsJson,
     Device,
+    EngineName,
     Quiet,
     Verbose,
     Weights,
@@ -63,6 +64,18 @@ def open_index(folder: Path | None, *, create: bool = False) -> Index:
     return Index(folder or default_folder(), create=create)
 
 
+def engine_of(folder: Path | None) -> str | None:
+    """What an index was made with is what it is asked with, unless somebody says otherwise."""
+    from lastseen.index import default_folder
+    from lastseen.index.catalogue import FILE
+
+    place = folder or default_folder()
+    if not (place / FILE).is_file():
+        return None
+    with open_index(place) as index:
+        return index.engine
+
+
 @index.command()
 def add(
     videos: Annotated[
@@ -104,6 +117,7 @@ def add(
     ] = None,
     weights: Weights = None,
     device: Device = None,
+    engine: EngineName = None,
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Take the readable part of damaged videos.")
     ] = False,
@@ -137,7 +151,7 @@ def add(
     for source in sources:
         if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
             raise VideoError(f"{source}: no such file; give a video file you may read")
-    localizer = open_localizer(weights, False, None, device, quiet)
+    localizer = open_localizer(weights, False, None, device, quiet, engine or engine_of(folder))
     failed = 0
     with open_index(folder, create=True) as index:
         index.sweep()

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from lastseen.cli.index import IndexFolder
-from lastseen.cli.shared import Device, Quiet, Verbose, Weights, open_localizer
+from lastseen.cli.index import IndexFolder, engine_of
+from lastseen.cli.shared import Device, EngineName, Quiet, Verbose, Weights, open_localizer
 from lastseen.errors import LastSeenError
 
 LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic")
@@ -35,6 +35,7 @@ def serve(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     weights: Weights = None,
     device: Device = None,
+    engine: EngineName = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -60,7 +61,7 @@ def serve(
             raise LastSeenError(f"{video}: no such file; give a video, or a folder with --videos")
     most = _bytes(max_upload)
     with open_socket(host, port) as listening:
-        localizer = open_localizer(weights, False, None, device, quiet)
+        localizer = open_localizer(weights, False, None, device, quiet, engine or engine_of(folder))
         from lastseen.index import default_folder
         from lastseen.web.media import Settings
         from lastseen.web.server import create_app

@@ -39,6 +39,11 @@ def _devices(incomplete: str) -> list[str]:
     return [name for name in ("cpu", "cuda", "cuda:0", "cuda:1") if name.startswith(incomplete)]
 
 
+def _engines(incomplete: str) -> list[str]:
+    names = ("torch-fp32", "torch-fp16", "torch-fp16-compiled", "torch-bf16", "openvino-bf16")
+    return [name for name in names if name.startswith(incomplete)]
+
+
 Weights = Annotated[
     Path | None,
     typer.Option(
@@ -57,6 +62,16 @@ Device = Annotated[
         help="cpu, cuda, cuda:1 ... (default: the best).",
     ),
 ]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        envvar="LASTSEEN_ENGINE",
+        autocompletion=_engines,
+        help="torch-fp32, torch-fp16, torch-bf16, openvino-bf16 ... (default: the index's, or the device's).",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
 Verbose = Annotated[
     bool,
@@ -73,13 +88,21 @@ Annotations = Annotated[Path, typer.Option("--annotations", metavar="FILE", help
 
 
 def open_localizer(
-    weights: Path | None, paper: bool, threshold: float | None, device: str | None, quiet: bool
+    weights: Path | None,
+    paper: bool,
+    threshold: float | None,
+    device: str | None,
+    quiet: bool,
+    engine: str | None = None,
 ) -> Localizer:
     began = time.monotonic()
     from lastseen.localizer import Localizer
 
-    localizer = Localizer.from_pretrained(weights, paper=paper, device=device, threshold=threshold)
-    log.info("%s on %s, ready in %.1f s", localizer.model.title, localizer.device, time.monotonic() - began)
+    localizer = Localizer.from_pretrained(
+        weights, paper=paper, device=device, threshold=threshold, engine=engine
+    )
+    what = localizer.model.title, localizer.device, engine or localizer.engine.name
+    log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)
     if weights is None and not quiet:
         print("note: no trained heads are bundled yet; using the training-free localizer", file=sys.stderr)
     return localizer

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 VARIABLE = "LASTSEEN_INDEX"
+FIRST_ENGINE = "torch-fp32"  # of indexes from before there was a choice
 
 
 def default_folder() -> Path:
@@ -60,19 +61,26 @@ class Index:
 
     def bind(self, localizer: Localizer) -> None:
         """An index belongs to the model whose features came first; any other is refused."""
-        dtype, fps = str(localizer.feature_dtype).removeprefix("torch."), localizer.fps
-        mine = f"{localizer.model.title}, {dtype}, {fps:g} frames a second"
+        engine, fps = localizer.engine.name, localizer.fps
+        dtype = str(localizer.feature_dtype).removeprefix("torch.")
+        mine = f"{localizer.model.title}, {dtype}, {fps:g} frames a second, engine {engine}"
         fingerprint = localizer.feature_fingerprint()
         about = self.catalogue.about()
         if "fingerprint" not in about:
-            about = self.catalogue.set_about(fingerprint=fingerprint, made_by=mine, fps=fps)
+            about = self.catalogue.set_about(fingerprint=fingerprint, made_by=mine, fps=fps, engine=engine)
         if about["fingerprint"] != fingerprint:
             theirs = about["made_by"]
             other = "the same with other weights" if theirs == mine else mine
             raise IndexStoreError(
                 f"{self.folder} was made by another model ({theirs}), not by {other}; "
-                "give --weights as it was made with, or another --index"
+                "give --weights and --engine as it was made with, or another --index"
             )
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that an index was made with, and goes on with; None if it is still empty."""
+        about = self.catalogue.about()
+        return about.get("engine", FIRST_ENGINE if "fingerprint" in about else None)
 
     def videos(self) -> list[IndexedVideo]:
         return self.catalogue.videos()

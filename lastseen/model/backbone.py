@@ -70,7 +70,8 @@ class Backbone(nn.Module):
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        height, width = (side // self.config.patch for side in pictures.shape[-2:])
+        # int: to a tracer sizes are tensors, and what it makes is for one size anyway.
+        height, width = (int(side) // self.config.patch for side in pictures.shape[-2:])
         tokens = self.patch_embed(pictures)
         tokens = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1)
         tokens = tokens + self._positions(height, width)

@@ -1,6 +1,6 @@
 """The same models for inference in half precision: fewer passes over memory, the same within rounding.
 
-    quick(model)  ->  a model of the same kind: bfloat16, channels last, norms and scales folded into weights
+    quick(model, torch.float16)  ->  a model of the same kind: channels last, norms and scales folded
 
 What is folded: LayerScale into the layer before it, batch norms into their convolutions. What is fused: GELU
 into the product before it. Nothing is left out.
@@ -25,7 +25,7 @@ Part = TypeVar("Part", bound=nn.Module)
 ALIGNED = 8  # numbers in a row must be a multiple of this for matrix units to be fast
 
 
-def quick(model: VQLoC | PatchMatcher, dtype: torch.dtype = torch.bfloat16) -> VQLoC | PatchMatcher:
+def quick(model: VQLoC | PatchMatcher, dtype: torch.dtype) -> VQLoC | PatchMatcher:
     """A copy that computes in `dtype`; its features and logits are of that type, its boxes float32."""
     backbone = QuickBackbone(cast(Backbone, model.backbone), dtype)
     if isinstance(model, PatchMatcher):

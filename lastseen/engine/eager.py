@@ -1,16 +1,8 @@
-"""Engines: what computes a model's numbers, and how exactly.
-
-    torch-fp32             the model as it is: the reference, and what the paper's numbers are made with
-    torch-bf16             half precision, less memory traffic (lastseen.model.quick); the default on GPUs
-    torch-bf16-compiled    the same through torch.compile: pays its start-up back on long videos only
-
-An engine's `rounding` is part of what an Index is bound to: features of another would not be the same.
-"""
+"""The engines that are PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,13 +10,12 @@ import torch
 from torch import Tensor
 
 from lastseen.box import Box, Letterbox
+from lastseen.engine.upload import Upload
 from lastseen.errors import LastSeenError
 from lastseen.model import Predictions, VQLoC
-from lastseen.model.inputs import letterboxed, letterboxed_by_products
+from lastseen.model.inputs import letterboxed_by_products
 from lastseen.model.patch_match import PatchMatcher
 from lastseen.model.quick import QuickBackbone, quick
-
-VARIABLE = "LASTSEEN_ENGINE"
 
 
 class Model(Protocol):
@@ -52,11 +43,11 @@ class Model(Protocol):
 class Engine:
     """torch-fp32, and what the others change of it."""
 
-    rounding = "torch float32"
-    dtype = torch.float32
+    name = "torch-fp32"
+    rounding = "torch float32"  # stands in fingerprints: never change it
 
-    def __init__(self, model: Model, device: torch.device) -> None:
-        self.model, self.device = model, device
+    def __init__(self, model: Model, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self.model, self.device, self.dtype = model, device, dtype
         self._upload = Upload(device) if device.type == "cuda" else None
 
     def encode_pictures(self, pictures: Sequence[np.ndarray], batch: int) -> Tensor:
@@ -87,29 +78,42 @@ class Engine:
         return self.model.localize_run(features, view.to(self.dtype), context, first)
 
 
-class QuickEngine(Engine):
-    """torch-bf16"""
+class Float16Engine(Engine):
+    """torch-fp16. CPUs are slow at it: there float32 is computed, which is the same in all digits it has."""
 
-    rounding = "torch bfloat16"
-    dtype = torch.bfloat16
+    name = "torch-fp16"
+    rounding = "torch float16"
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        assert isinstance(model, VQLoC | PatchMatcher)
-        super().__init__(quick(model, self.dtype), device)
+        if device.type == "cpu":
+            super().__init__(model, device)
+        else:
+            super().__init__(_quick(model, torch.float16), device, torch.float16)
 
     def encode_frames(self, frames: Tensor) -> Tensor:
+        if not frames.is_cuda:
+            return super().encode_frames(frames)
         letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
-        resize = letterboxed_by_products if frames.is_cuda else letterboxed
-        return self.model.encode(resize(frames, letterbox, self.model.padding))
+        return self.model.encode(letterboxed_by_products(frames, letterbox, self.model.padding))
 
 
-class CompiledEngine(QuickEngine):
-    """torch-bf16-compiled: each block of the backbone, and runs of clips of one length."""
+class BFloat16Engine(Float16Engine):
+    """torch-bf16"""
+
+    name = "torch-bf16"
+    rounding = "torch bfloat16"
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        Engine.__init__(self, _quick(model, torch.bfloat16), device, torch.bfloat16)
+
+
+class CompiledEngine(Float16Engine):
+    """torch-fp16-compiled: each block of the backbone, and runs of clips of one length."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
         if device.type != "cuda":
             raise LastSeenError(
-                f"engine torch-bf16-compiled is for GPUs; on the {device.type} take torch-bf16"
+                f"engine torch-fp16-compiled is for GPUs; on the {device.type} take torch-fp32"
             )
         super().__init__(model, device)
         compile_parts(self.model)
@@ -133,56 +137,9 @@ def compile_parts(model: Any) -> None:
         block.compile(dynamic=False)
 
 
-ENGINES: dict[str, type[Engine]] = {
-    "torch-fp32": Engine,
-    "torch-bf16": QuickEngine,
-    "torch-bf16-compiled": CompiledEngine,
-}
-
-
-def make_engine(name: str, model: Model, device: torch.device) -> Engine:
-    if name not in ENGINES:
-        raise LastSeenError(f"engine {name} is unknown; choose one of {', '.join(ENGINES)}")
-    return ENGINES[name](model, device)
-
-
-def default_engine(device: torch.device, paper: bool) -> str:
-    """The paper's numbers are float32's; else half precision where it costs nothing but digits."""
-    return "torch-bf16" if device.type == "cuda" and not paper else "torch-fp32"
-
-
-class Upload:
-    """Pictures to a GPU through two page-locked buffers: while one batch is computed the next one is sent."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._buffers: list[Tensor | None] = [None, None]
-        self._done = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
-        self._turn = 0
-
-    @contextmanager
-    def sent(self, pictures: Sequence[np.ndarray]) -> Iterator[Tensor]:
-        """[n, h, w, 3] on the GPU. What is done with it inside `with` is waited for two turns later: that
-        keeps the program from running ahead of the GPU by more than it has memory for."""
-        turn, self._turn = self._turn, 1 - self._turn
-        self._done[turn].synchronize()
-        buffer = self._buffer(turn, (len(pictures), *pictures[0].shape))
-        for row, picture in zip(buffer, pictures):
-            row.copy_(torch.from_numpy(np.require(picture, requirements=["C", "W"])))  # uses several cores
-        computing = torch.cuda.current_stream(self._device)
-        with torch.cuda.stream(self._stream):
-            frames = buffer.to(self._device, non_blocking=True)
-        computing.wait_stream(self._stream)
-        frames.record_stream(computing)
-        yield frames
-        self._done[turn].record(computing)
-
-    def _buffer(self, turn: int, shape: tuple[int, ...]) -> Tensor:
-        held, size = self._buffers[turn], int(np.prod(shape))
-        if held is None or held.numel() < size:
-            held = self._buffers[turn] = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        return held[:size].view(shape)
+def _quick(model: Model, dtype: torch.dtype) -> Model:
+    assert isinstance(model, VQLoC | PatchMatcher)
+    return quick(model, dtype)
 
 
 def _filled(frames: Tensor, batch: int) -> Tensor:

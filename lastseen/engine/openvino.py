@@ -1,0 +1,149 @@
+"""OpenVINO encodes frames on the CPU; queries and heads, a small part of the work, stay with PyTorch.
+
+The network is converted once for each size of picture and kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lastseen.engine.eager import Engine, Model
+from lastseen.errors import LastSeenError
+from lastseen.model.inputs import letterboxed
+
+FORMAT = 1  # of what is kept; another number and it is made again
+
+
+class OpenVinoEngine(Engine):
+    """openvino-bf16"""
+
+    name = "openvino-bf16"
+    rounding = "openvino bfloat16"
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        if device.type != "cpu":
+            raise LastSeenError(
+                f"engine openvino-bf16 is for the CPU, not {device.type}; take torch-fp16 there"
+            )
+        super().__init__(model, device)
+        self._openvino = load_openvino()
+        self._core = self._openvino.Core()
+        if "BF16" not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise LastSeenError(
+                "engine openvino-bf16 needs a processor with bfloat16, unlike this one; take torch-fp32"
+            )
+        self._compiled: dict[tuple[int, ...], Any] = {}
+        self._weights = _digest(model)
+
+    def encode_frames(self, frames: Tensor) -> Tensor:
+        letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
+        pictures = letterboxed(frames, letterbox, self.model.padding)
+        shape = tuple(pictures.shape)
+        if shape not in self._compiled:
+            self._compiled[shape] = self._core.compile_model(
+                self._network(shape),
+                "CPU",
+                {
+                    "INFERENCE_PRECISION_HINT": "bf16",
+                    "PERFORMANCE_HINT": "LATENCY",
+                    "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+                },
+            )
+        return torch.from_numpy(self._compiled[shape](pictures.numpy())[0].copy())
+
+    def _network(self, shape: tuple[int, ...]) -> Any:
+        """From the cache, or converted and put there."""
+        made_by = FORMAT, version("openvino"), torch.__version__, shape, self._weights
+        place = cache_folder() / "openvino" / hashlib.sha256(repr(made_by).encode()).hexdigest()[:32]
+        if (place / "model.xml").is_file():
+            with suppress(RuntimeError):  # damaged: made again below
+                return self._core.read_model(place / "model.xml")
+            shutil.rmtree(place, ignore_errors=True)
+        network = converted(self.model, shape)
+        with suppress(OSError):  # no room to keep it: it is made again next time
+            self._keep(network, place)
+        return network
+
+    def _keep(self, network: Any, place: Path) -> None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        try:
+            self._openvino.save_model(network, building / "model.xml", compress_to_fp16=False)
+            building.rename(place)  # whole or not there; another process may have been first
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+
+
+def load_openvino() -> Any:
+    """The library, which would tell its makers that it was imported; but nothing may leave this machine."""
+    reporter = "openvino_telemetry"
+    known = sys.modules.get(reporter)
+    sys.modules[reporter] = None  # type: ignore[assignment]  # as if it were not installed
+    try:
+        import openvino
+    except ImportError:
+        raise LastSeenError(
+            "engine openvino-bf16 needs OpenVINO: pip install 'lastseen[openvino]', or take torch-bf16"
+        ) from None
+    finally:
+        del sys.modules[reporter]
+        if known is not None:
+            sys.modules[reporter] = known
+    return openvino
+
+
+class _Encoder(nn.Module):
+    """`Model.encode` as a module, which is what can be traced."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = cast(nn.Module, model)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return cast(Model, self.model).encode(pictures)
+
+
+def converted(model: Model, shape: tuple[int, ...]) -> Any:
+    """The network for pictures of one shape, straight from the PyTorch module; about 10 s for a ViT-S."""
+    load_openvino()
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # tracing warns of what one fixed shape makes true
+        traced = TorchScriptPythonDecoder(_Encoder(model).eval(), example_input=(torch.zeros(shape),))
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        network = frontend.convert(frontend.load(traced))
+    network.reshape(list(shape))
+    return network
+
+
+def cache_folder() -> Path:
+    """This user's own place for what can be made again."""
+    home = Path.home()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "lastseen" / "cache"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "lastseen"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "lastseen"
+
+
+def _digest(model: Model) -> str:
+    backbone = getattr(getattr(model, "backbone", None), "config", None)
+    digest = hashlib.sha256(repr((model.title, model.config, backbone)).encode())
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()

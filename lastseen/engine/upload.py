@@ -1,0 +1,44 @@
+"""Pictures to a GPU while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Upload:
+    """Pictures to a GPU through two page-locked buffers: while one batch is computed the next one is sent."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._buffers: list[Tensor | None] = [None, None]
+        self._done = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._turn = 0
+
+    @contextmanager
+    def sent(self, pictures: Sequence[np.ndarray]) -> Iterator[Tensor]:
+        """[n, h, w, 3] on the GPU. What is done with it inside `with` is waited for two turns later: that
+        keeps the program from running ahead of the GPU by more than it has memory for."""
+        turn, self._turn = self._turn, 1 - self._turn
+        self._done[turn].synchronize()
+        buffer = self._buffer(turn, (len(pictures), *pictures[0].shape))
+        for row, picture in zip(buffer, pictures):
+            row.copy_(torch.from_numpy(np.require(picture, requirements=["C", "W"])))  # uses several cores
+        computing = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            frames = buffer.to(self._device, non_blocking=True)
+        computing.wait_stream(self._stream)
+        frames.record_stream(computing)
+        yield frames
+        self._done[turn].record(computing)
+
+    def _buffer(self, turn: int, shape: tuple[int, ...]) -> Tensor:
+        held, size = self._buffers[turn], int(np.prod(shape))
+        if held is None or held.numel() < size:
+            held = self._buffers[turn] = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return held[:size].view(shape)
