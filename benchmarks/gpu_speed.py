@@ -23,7 +23,7 @@ import statistics
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,7 +99,9 @@ class HostVideo:
     def frame_count(self, fps: float) -> int:
         return self.total
 
-    def frames(self, fps: float, start_s: float = 0.0, end_s: float | None = None) -> Iterator[Frame]:
+    def frames(
+        self, fps: float, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
+    ) -> Generator[Frame, None, None]:
         stop = self.total if end_s is None else min(self.total, round(end_s * fps))
         for number in range(round(start_s * fps), stop):
             yield Frame(number, number / fps, self.images[number % len(self.images)])

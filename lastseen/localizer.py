@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -257,13 +258,15 @@ class Localizer:
         if start % self.batch:
             raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
         pictures: list[np.ndarray] = []
-        for frame in video.frames(self.fps, start_s=start / self.fps, end_s=end / self.fps):
-            pictures.append(frame.image)
-            if len(pictures) == self.batch or frame.index == end - 1:
-                yield self.encode_pictures(pictures)
-                pictures = []
-                if progress:
-                    progress(frame.index + 1, end)
+        span = {"start_s": start / self.fps, "end_s": end / self.fps}
+        with closing(video.frames(self.fps, **span, ahead=self.batch)) as frames:
+            for frame in frames:
+                pictures.append(frame.image)
+                if len(pictures) == self.batch or frame.index == end - 1:
+                    yield self.encode_pictures(pictures)
+                    pictures = []
+                    if progress:
+                        progress(frame.index + 1, end)
         if pictures:
             yield self.encode_pictures(pictures)
 

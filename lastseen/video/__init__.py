@@ -10,9 +10,10 @@ timestamps from its first frame on: number / average rate is up to a second off 
 from __future__ import annotations
 
 import math
+import os
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lastseen.errors import OutputError, VideoError
+from lastseen.video.ahead import done_ahead
 
 if TYPE_CHECKING:
     from typing import Self
@@ -81,18 +83,20 @@ class Video:
             raise VideoError(f"{self.path}: cannot sample at {fps} frames per second; choose a positive rate")
         return max(1, _samples_before(self.duration_s, fps))
 
-    def frames(self, fps: float = 5.0, start_s: float = 0.0, end_s: float | None = None) -> Iterator[Frame]:
+    def frames(
+        self, fps: float = 5.0, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
+    ) -> Generator[Frame, None, None]:
         """The samples n with start_s <= n / fps < end_s, decoded one at a time.
 
         Numbers do not depend on `start_s`: parts read one by one join to the whole. A frame is repeated
-        if the video is slower than `fps` or pauses.
+        if the video is slower than `fps` or pauses. Up to `ahead` frames are decoded, by other threads,
+        before they are asked for.
         """
         stop = self.frame_count(fps)
         if end_s is not None and end_s < self.duration_s:
             stop = _samples_before(end_s, fps)
         numbers = range(_samples_before(min(start_s, self.duration_s), fps), stop)
-        images = self._images(n / fps for n in numbers)
-        return (Frame(n, n / fps, image) for n, image in zip(numbers, images))
+        return self._frames(numbers, fps, ahead)
 
     def frame_at(self, time_s: float) -> Frame:
         """The frame on display at one moment, found by seeking; its index is 0."""
@@ -102,22 +106,41 @@ class Video:
             return Frame(0, time_s, image)
         raise VideoError(f"{self.path}: damaged at {time_s} s; choose an earlier moment")
 
-    def _images(self, times_s: Iterable[float]) -> Iterator[np.ndarray]:
+    def _frames(self, numbers: range, fps: float, ahead: int) -> Generator[Frame, None, None]:
+        with closing(self._images((n / fps for n in numbers), ahead)) as images:
+            for n, image in zip(numbers, images):
+                yield Frame(n, n / fps, image)
+
+    def _images(self, times_s: Iterable[float], ahead: int = 0) -> Generator[np.ndarray, None, None]:
         """What is on display at each of the times, which ascend."""
+        shown = self._shown(times_s)
+        pictures: Iterator[tuple[np.ndarray, int]] = map(self._picture, shown)
+        if ahead:
+            # The decoder has threads of its own; it is the conversion to RGB that would hold it up.
+            pictures = done_ahead(shown, self._picture, depth=ahead, workers=min(4, os.cpu_count() or 1))
+        for image, times in pictures:
+            yield image
+            for _ in range(times - 1):
+                yield image.copy()  # a repeated frame is never shared
+
+    def _picture(self, shown: tuple[VideoFrame, int]) -> tuple[np.ndarray, int]:
+        return self._file.upright(shown[0]), shown[1]
+
+    def _shown(self, times_s: Iterable[float]) -> Generator[tuple[VideoFrame, int], None, None]:
+        """Frames that are on display at some of the times, and at how many of them."""
         wanted = (self.start_s + time_s + ROUNDING_S for time_s in times_s)
         next_s, until_s = next(wanted, None), 0.0
         if next_s is None:
             return
         with _frames_from(self.path, self._file.origin_s, next_s) as frames:
             for frame, until_s in _displayed(self.path, self._file, frames):
-                image = None
-                while next_s < until_s:
-                    # Only what was asked for is converted; a repeated frame is a copy, never shared.
-                    image = self._file.upright(frame) if image is None else image.copy()
-                    yield image
-                    next_s = next(wanted, None)
-                    if next_s is None:
-                        return
+                times = 0
+                while next_s is not None and next_s < until_s:
+                    next_s, times = next(wanted, None), times + 1
+                if times:  # only what was asked for is converted
+                    yield frame, times
+                if next_s is None:
+                    return
         if not self.allow_truncated:
             raise _truncated(self.path, until_s, self._file.end_s)
 

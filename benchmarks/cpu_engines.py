@@ -1,0 +1,186 @@
+"""How much faster the CPU engines are than float32, and what they cost in digits.
+
+    python benchmarks/cpu_engines.py --out cpu.json
+
+Speeds are ratios within one run: engines take turns batch by batch, so that whatever else the machine does
+slows all of them. The backbone is the bundled one, its frames are the demo's.
+
+    encode     frames to features, by model: speed, and the cosine of each patch's features to float32's
+    indexing   a video file into an index, decoding and writing included (training-free localizer)
+    answers    the demo's question: the answer with each engine, and how far scores are from float32's
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import lastseen
+from lastseen import Localizer, Query, Video, VQLoC
+from lastseen.errors import LastSeenError
+from lastseen.index import Index
+from lastseen.index.record import add_file
+from lastseen.localizer import TRAINING_FREE_RULE
+from lastseen.model import VQLoCConfig
+from lastseen.train.recipes import synth_small
+from lastseen.video import VideoWriter
+from lastseen.weights import load_backbone, load_patch_matcher
+
+ASSETS = Path(lastseen.__file__).parent / "assets"
+EXACT = "torch-fp32"
+ENGINES = (EXACT, "torch-bf16", "openvino-bf16")
+
+
+def shipped() -> VQLoC:
+    model = VQLoC.from_config(synth_small().model)
+    model.backbone = load_backbone().shortened(8)
+    return model.eval()
+
+
+def paper() -> VQLoC:
+    backbone = load_backbone()
+    model = VQLoC.from_config(VQLoCConfig(backbone=backbone.config))
+    model.backbone = backbone
+    return model.eval()
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "training-free, 448 x 252": load_patch_matcher,
+    "eight blocks and matching, 448 x 448": shipped,
+    "VQLoC with ViT-S, 448 x 448": paper,
+}
+
+
+class Bench:
+    def __init__(self, out: Path | None) -> None:
+        self.out = out
+        self.rows: list[dict[str, Any]] = []
+        self.notes = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+
+    def add(self, **row: Any) -> None:
+        self.rows.append(row)
+        print(json.dumps(row), flush=True)
+        if self.out is not None:
+            self.out.write_text(json.dumps({"notes": self.notes, "rows": self.rows}, indent=1) + "\n")
+
+
+def localizers(model: Any) -> dict[str, Localizer]:
+    made = {}
+    for engine in ENGINES:
+        try:
+            made[engine] = Localizer(model, rule=TRAINING_FREE_RULE, engine=engine)
+        except LastSeenError as error:
+            print(f"{engine}: left out: {error}")
+    return made
+
+
+def encode(bench: Bench, name: str, turns: int) -> None:
+    made = localizers(MODELS[name]())
+    images = [frame.image for frame in Video(ASSETS / "demo.mp4").frames(1.0)][: 4 * turns]
+    batches = [images[at : at + 4] for at in range(0, len(images), 4)]
+    first_s = {}
+    for engine, localizer in made.items():
+        began = time.perf_counter()
+        localizer.encode_pictures(batches[0])
+        first_s[engine] = time.perf_counter() - began
+    times: dict[str, list[float]] = {engine: [] for engine in made}
+    features: dict[str, list[torch.Tensor]] = {engine: [] for engine in made}
+    for batch in batches:
+        for engine, localizer in made.items():
+            began = time.perf_counter()
+            features[engine].append(localizer.encode_pictures(batch))
+            times[engine].append(time.perf_counter() - began)
+    exact = torch.cat(features[EXACT]).float()
+    for engine in made:
+        # The median of ratios: each turn of an engine against float32's of the same moment.
+        ratio = statistics.median(a / b for a, b in zip(times[EXACT], times[engine]))
+        cosine = F.cosine_similarity(exact, torch.cat(features[engine]).float(), dim=1).flatten()
+        bench.add(
+            section="encode",
+            model=name,
+            engine=engine,
+            times_float32=round(ratio, 2),
+            frames_s=round(4 / statistics.median(times[engine]), 2),
+            first_batch_s=round(first_s[engine], 1),
+            mean_cosine=round(cosine.mean().item(), 6),
+            lowest_percent_cosine=round(cosine.kthvalue(max(1, len(cosine) // 100)).values.item(), 5),
+        )
+
+
+def indexing(bench: Bench, seconds: float) -> None:
+    made = localizers(load_patch_matcher())
+    source = Video(ASSETS / "demo.mp4", end_s=seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "part.mp4"
+        with VideoWriter(path, source.width, source.height, source.fps) as writer:
+            for frame in source.frames(source.fps):
+                writer.write(frame.image)
+        took: dict[str, list[float]] = {engine: [] for engine in made}
+        for turn in range(3):
+            for engine, localizer in made.items():
+                with Index(Path(folder) / f"{engine}-{turn}", create=True) as index:
+                    index.bind(localizer)
+                    began = time.perf_counter()
+                    frames = add_file(index, localizer, path).video.frames
+                    took[engine].append(time.perf_counter() - began)
+    for engine in made:
+        ratio = statistics.median(a / b for a, b in zip(took[EXACT][1:], took[engine][1:]))
+        rate = frames / statistics.median(took[engine][1:])
+        bench.add(section="indexing", engine=engine, times_float32=round(ratio, 2), frames_s=round(rate, 2))
+
+
+def answers(bench: Bench, fps: float) -> None:
+    made = localizers(load_patch_matcher())
+    video, query = Video(ASSETS / "demo.mp4"), Query.from_image(ASSETS / "demo_query.jpg")
+    exact = None
+    for engine, localizer in made.items():
+        found = localizer.at(fps).predict(video, [query])[0]
+        track = localizer.tracks(found)[-1]
+        exact = exact or (found, track)
+        other = replace(found, logits=found.logits - exact[0].logits)
+        overlap = [
+            track.boxes[n - track.first_frame].iou(exact[1].boxes[n - exact[1].first_frame])
+            for n in range(
+                max(track.first_frame, exact[1].first_frame), min(track.last_frame, exact[1].last_frame) + 1
+            )
+        ]
+        bench.add(
+            section="answers",
+            engine=engine,
+            frames=f"{track.first_frame}-{track.last_frame}",
+            score=round(track.score, 4),
+            mean_iou=round(statistics.mean(overlap), 3) if overlap else 0.0,
+            largest_logit_change=round(float(abs(other.logits).max()), 3),
+            logits=f"{found.logits.min():.2f} to {found.logits.max():.2f}",
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--turns", type=int, default=5, help="batches of 4 frames for each engine")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of video that is indexed")
+    parser.add_argument("--fps", type=float, default=2.0, help="at which the demo's question is asked")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.out)
+    for name in MODELS:
+        encode(bench, name, arguments.turns)
+    indexing(bench, arguments.seconds)
+    answers(bench, arguments.fps)
+
+
+if __name__ == "__main__":
+    main()
