@@ -77,6 +77,7 @@ class Localizer:
         # same answers as fresh ones. The paper's are not rounded.
         self.feature_dtype = feature_dtype or (torch.float32 if paper else torch.float16)
         self.engine: Engine = make_engine(engine, model, self.device)
+        self._fingerprints: dict[float, str] = {}  # by rate: weights are read once, not for every question
         self.clips_at_once = CLIPS_AT_ONCE if self.device.type == "cuda" else 1
 
     @classmethod
@@ -117,6 +118,8 @@ class Localizer:
 
     def feature_fingerprint(self) -> str:
         """Equal for equal features: model, weights, sampling rate, engine and rounding; not the rule."""
+        if self.fps in self._fingerprints:
+            return self._fingerprints[self.fps]
         backbone = getattr(getattr(self.model, "backbone", None), "config", None)
         rounding = self.engine.rounding, str(self.feature_dtype)
         made_by = self.model.title, self.model.config, backbone, self.fps, *rounding
@@ -124,7 +127,8 @@ class Localizer:
         for name, value in self.model.state_dict().items():
             digest.update(name.encode())
             digest.update(value.detach().cpu().float().numpy().tobytes())
-        return digest.hexdigest()
+        self._fingerprints[self.fps] = digest.hexdigest()
+        return self._fingerprints[self.fps]
 
     def locate(self, video: Video, query: Query, progress: Progress | None = None) -> ResponseTrack | None:
         """When and where the thing was last seen before the question, or None if it was not."""

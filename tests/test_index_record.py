@@ -240,11 +240,11 @@ def test_a_question_survives_that_old_frames_are_dropped_meanwhile(tmp_path, sho
         add_file(index, localizer, videos[0])
         encode, dropped = localizer.clips, []
 
-        def dropping(features):
+        def dropping(features, *options):
             if not dropped:
                 video = index.videos()[0]
                 dropped.append(recorder.Recorder(index, localizer, video).drop(64))
-            return encode(features)
+            return encode(features, *options)
 
         localizer.clips = dropping
         found = search(index, localizer, {"it": QUERY}, exhaustive=True)["it"][0]

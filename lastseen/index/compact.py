@@ -59,7 +59,7 @@ class CompactGrid:
 
     def pack(self, vectors: Tensor, first_frame: int) -> np.ndarray:
         """[n, channels, all rows, all columns] of frames from `first_frame` on -> [n, row_bytes] uint8"""
-        picked = torch.stack([self._pick(vector, first_frame + i) for i, vector in enumerate(vectors)])
+        picked = self._picked(vectors, first_frame)
         scales = (picked.abs().amax(-1) / 127).clamp(min=6e-8).half()  # never 0, not even in float16
         codes = (picked / scales[..., None].float()).round().clamp(-127, 127).to(torch.int8)
         parts = (codes.flatten(1).cpu().numpy().view(np.uint8), scales.cpu().numpy().view(np.uint8))
@@ -85,12 +85,14 @@ class CompactGrid:
         scales = torch.from_numpy(np.array(packed[:, split:]).view(np.float16)).to(device).float()
         return codes.view(-1, self.tokens, self.channels), scales[..., None]
 
-    def _pick(self, vector: Tensor, frame: int) -> Tensor:
-        down, across = (frame * step % 1.0 for step in STEPS)
-        rows = self.top + _places(self.rows, self.kept_rows, down)
-        columns = self.left + _places(self.columns, self.kept_columns, across)
-        picked = vector[:, rows.to(vector.device)][:, :, columns.to(vector.device)]
-        return rearrange(picked.float(), "c h w -> (h w) c")
+    def _picked(self, vectors: Tensor, first_frame: int) -> Tensor:
+        """[n, channels, all rows, all columns] -> [n, tokens, channels]; each frame has its own places."""
+        frames = range(first_frame, first_frame + len(vectors))
+        rows = torch.stack([_places(self.rows, self.kept_rows, n * STEPS[0] % 1.0) for n in frames])
+        columns = torch.stack([_places(self.columns, self.kept_columns, n * STEPS[1] % 1.0) for n in frames])
+        rows, columns = (self.top + rows).to(vectors.device), (self.left + columns).to(vectors.device)
+        number = torch.arange(len(vectors), device=vectors.device)[:, None, None]
+        return vectors[number, :, rows[:, :, None], columns[:, None, :]].flatten(1, 2).float()
 
 
 def compact_vectors(model: Model, features: Tensor) -> Tensor:
