@@ -7,6 +7,7 @@ slows all of them. The backbone is the bundled one, its frames are the demo's.
 
     encode     frames to features, by model: speed, and the cosine of each patch's features to float32's
     indexing   a video file into an index, decoding and writing included (training-free localizer)
+    ahead      frames decoded while others are encoded, against one after the other: with the fastest engine
     answers    the demo's question: the answer with each engine, and how far scores are from float32's
 """
 
@@ -140,6 +141,29 @@ def indexing(bench: Bench, seconds: float) -> None:
         bench.add(section="indexing", engine=engine, times_float32=round(ratio, 2), frames_s=round(rate, 2))
 
 
+class _OneByOne(Video):
+    """A video that is decoded when it is asked, as if `ahead` did not exist."""
+
+    def frames(self, *arguments: Any, ahead: int = 0, **options: Any) -> Any:
+        return super().frames(*arguments, **options)
+
+
+def ahead(bench: Bench, seconds: float) -> None:
+    engine, localizer = list(localizers(load_patch_matcher()).items())[-1]
+    path, took = ASSETS / "demo.mp4", []
+    for _ in range(4):
+        pair = []
+        for kind in (_OneByOne, Video):
+            video = kind(path, end_s=seconds)
+            began = time.perf_counter()
+            for _ in localizer.encoded(video, 0, video.frame_count(localizer.fps)):
+                pass
+            pair.append(time.perf_counter() - began)
+        took.append(pair)
+    ratio = statistics.median(one / other for one, other in took[1:])
+    bench.add(section="ahead", engine=engine, times_one_by_one=round(ratio, 2))
+
+
 def answers(bench: Bench, fps: float) -> None:
     made = localizers(load_patch_matcher())
     video, query = Video(ASSETS / "demo.mp4"), Query.from_image(ASSETS / "demo_query.jpg")
@@ -174,12 +198,17 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="batches of 4 frames for each engine")
     parser.add_argument("--seconds", type=float, default=8.0, help="of video that is indexed")
     parser.add_argument("--fps", type=float, default=2.0, help="at which the demo's question is asked")
+    parser.add_argument("--only", nargs="*", help="sections to run (default: all)")
     arguments = parser.parse_args()
     bench = Bench(arguments.out)
-    for name in MODELS:
-        encode(bench, name, arguments.turns)
-    indexing(bench, arguments.seconds)
-    answers(bench, arguments.fps)
+    sections: dict[str, Callable[[], object]] = {
+        "encode": lambda: [encode(bench, name, arguments.turns) for name in MODELS],
+        "indexing": lambda: indexing(bench, arguments.seconds),
+        "ahead": lambda: ahead(bench, arguments.seconds),
+        "answers": lambda: answers(bench, arguments.fps),
+    }
+    for name in arguments.only or sections:
+        sections[name]()
 
 
 if __name__ == "__main__":

@@ -417,7 +417,7 @@ def _cudnn_first() -> Any:
 
 
 def _graphed(encode: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[Tensor], Tensor]:
-    """`encode` as a CUDA graph for batches of one shape; its result is overwritten by the next."""
+    """`encode` as a CUDA graph for batches of one shape."""
     fixed = example.clone()
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
@@ -432,7 +432,7 @@ def _graphed(encode: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[T
     def replay(frames: Tensor) -> Tensor:
         fixed.copy_(frames)
         graph.replay()
-        return result
+        return result.clone()
 
     return replay
 

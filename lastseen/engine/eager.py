@@ -120,6 +120,10 @@ class CompiledEngine(Float16Engine):
         self._run: Callable[..., Predictions] = torch.compile(self.model.localize_run, dynamic=False)
         self._length: int | None = None
 
+    def encode_view(self, picture: Tensor, box: Box) -> Tensor:
+        with torch.compiler.set_stance("force_eager"):  # a batch of another size, not worth compiling for
+            return super().encode_view(picture, box)
+
     def localize_run(self, features: Tensor, view: Tensor, context: int, first: int) -> Predictions:
         # The first full run sets the length; the end of a video has another, not worth compiling for.
         if first == context and self._length is None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import warnings
 from contextlib import suppress
 from importlib.metadata import version
@@ -45,12 +46,17 @@ class OpenVinoEngine(Engine):
                 "engine openvino-bf16 needs a processor with bfloat16, unlike this one; take torch-fp32"
             )
         self._compiled: dict[tuple[int, ...], Any] = {}
+        self._lock = threading.Lock()  # a server has several threads, a network takes one at a time
         self._weights = _digest(model)
 
     def encode_frames(self, frames: Tensor) -> Tensor:
         letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
         pictures = letterboxed(frames, letterbox, self.model.padding)
-        shape = tuple(pictures.shape)
+        with self._lock:
+            network = self._ready(tuple(pictures.shape))
+            return torch.from_numpy(network(pictures.numpy())[0].copy())
+
+    def _ready(self, shape: tuple[int, ...]) -> Any:
         if shape not in self._compiled:
             self._compiled[shape] = self._core.compile_model(
                 self._network(shape),
@@ -61,7 +67,7 @@ class OpenVinoEngine(Engine):
                     "INFERENCE_NUM_THREADS": torch.get_num_threads(),
                 },
             )
-        return torch.from_numpy(self._compiled[shape](pictures.numpy())[0].copy())
+        return self._compiled[shape]
 
     def _network(self, shape: tuple[int, ...]) -> Any:
         """From the cache, or converted and put there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,23 +20,29 @@ class Upload:
         self._buffers: list[Tensor | None] = [None, None]
         self._done = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
         self._turn = 0
+        self._lock = threading.Lock()  # a server has several threads
 
     @contextmanager
     def sent(self, pictures: Sequence[np.ndarray]) -> Iterator[Tensor]:
         """[n, h, w, 3] on the GPU. What is done with it inside `with` is waited for two turns later: that
         keeps the program from running ahead of the GPU by more than it has memory for."""
-        turn, self._turn = self._turn, 1 - self._turn
-        self._done[turn].synchronize()
-        buffer = self._buffer(turn, (len(pictures), *pictures[0].shape))
-        for row, picture in zip(buffer, pictures):
-            row.copy_(torch.from_numpy(np.require(picture, requirements=["C", "W"])))  # uses several cores
-        computing = torch.cuda.current_stream(self._device)
-        with torch.cuda.stream(self._stream):
-            frames = buffer.to(self._device, non_blocking=True)
-        computing.wait_stream(self._stream)
-        frames.record_stream(computing)
-        yield frames
-        self._done[turn].record(computing)
+        with self._lock:
+            turn, self._turn = self._turn, 1 - self._turn
+            self._done[turn].synchronize()
+            buffer = self._buffer(turn, (len(pictures), *pictures[0].shape))
+            for row, picture in zip(buffer, pictures):
+                row.copy_(
+                    torch.from_numpy(np.require(picture, requirements=["C", "W"]))
+                )  # uses several cores
+            computing = torch.cuda.current_stream(self._device)
+            with torch.cuda.stream(self._stream):
+                frames = buffer.to(self._device, non_blocking=True)
+            computing.wait_stream(self._stream)
+            frames.record_stream(computing)
+            try:
+                yield frames
+            finally:
+                self._done[turn].record(computing)
 
     def _buffer(self, turn: int, shape: tuple[int, ...]) -> Tensor:
         held, size = self._buffers[turn], int(np.prod(shape))

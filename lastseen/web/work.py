@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,11 @@ class _Asking(Localizer):
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
         self._check()
         return self._inner.encode_pictures(pictures)
+
+    def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[tuple[int, Tensor, int, int]]:
+        for clip in self._inner.clips(features, at_once):
+            self._check()
+            yield clip
 
     def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
         self._check()
