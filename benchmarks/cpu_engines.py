@@ -7,6 +7,7 @@ slows all of them. The backbone is the bundled one, its frames are the demo's.
 
     encode     frames to features, by model: speed, and the cosine of each patch's features to float32's
     indexing   a video file into an index, decoding and writing included (training-free localizer)
+    digits     the backbone's features in float16 and bfloat16 against float32's, without speed
     ahead      frames decoded while others are encoded, against one after the other: with the fastest engine
     answers    the demo's question: the answer with each engine, and how far scores are from float32's
 """
@@ -24,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -34,6 +36,9 @@ from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import TRAINING_FREE_RULE
 from lastseen.model import VQLoCConfig
+from lastseen.model.inputs import letterboxed
+from lastseen.model.patch_match import PatchMatcher
+from lastseen.model.quick import QuickBackbone
 from lastseen.train.recipes import synth_small
 from lastseen.video import VideoWriter
 from lastseen.weights import load_backbone, load_patch_matcher
@@ -141,6 +146,28 @@ def indexing(bench: Bench, seconds: float) -> None:
         bench.add(section="indexing", engine=engine, times_float32=round(ratio, 2), frames_s=round(rate, 2))
 
 
+@torch.inference_mode()
+def digits(bench: Bench) -> None:
+    for blocks, final_norm in (((6,), False), ((7,), False), ((11,), True)):
+        backbone = load_backbone(blocks=blocks, final_norm=final_norm)
+        matcher = PatchMatcher(backbone)
+        images = [frame.image for frame in Video(ASSETS / "demo.mp4").frames(1.0)][:4]
+        frames = torch.from_numpy(np.stack(images))
+        letterbox = matcher.letterbox(frames.shape[2], frames.shape[1])
+        pictures = letterboxed(frames, letterbox, matcher.padding)
+        exact = backbone(pictures)
+        for dtype in (torch.float16, torch.bfloat16):
+            features = QuickBackbone(backbone, dtype)(pictures).float()
+            cosine = F.cosine_similarity(exact, features, dim=1)
+            bench.add(
+                section="digits",
+                block=blocks[0] + 1,
+                dtype=str(dtype).removeprefix("torch."),
+                mean_cosine=round(cosine.mean().item(), 6),
+                lowest_cosine=round(cosine.min().item(), 5),
+            )
+
+
 class _OneByOne(Video):
     """A video that is decoded when it is asked, as if `ahead` did not exist."""
 
@@ -204,6 +231,7 @@ def main() -> None:
     sections: dict[str, Callable[[], object]] = {
         "encode": lambda: [encode(bench, name, arguments.turns) for name in MODELS],
         "indexing": lambda: indexing(bench, arguments.seconds),
+        "digits": lambda: digits(bench),
         "ahead": lambda: ahead(bench, arguments.seconds),
         "answers": lambda: answers(bench, arguments.fps),
     }
