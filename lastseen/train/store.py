@@ -123,7 +123,10 @@ class FeatureStore:
         index = torch.tensor(np.array([d.frames for d in drawn]), device=device)
         shown = [set().union(*(self.gallery.walks[w].present for w in d.walks)) for d in drawn]
         unrelated = torch.tensor([[d.group not in names for names in shown] for d in drawn], device=device)
-        boxes, visible = (torch.stack([getattr(d, name) for d in drawn]) for name in ("boxes", "visible"))
+        boxes, visible, known = (
+            torch.stack([getattr(d, name) for d in drawn]).to(device)
+            for name in ("boxes", "visible", "known")
+        )
         view = torch.tensor([d.view for d in drawn], device=device)
         queries = self.views[view]
         if self.model.mask_query:
@@ -133,9 +136,10 @@ class FeatureStore:
         return Batch(
             clips=self.features[index],
             queries=queries,
-            boxes_unit=boxes.to(device),
-            visible=visible.to(device),
+            boxes_unit=boxes,
+            visible=visible,
             unrelated=unrelated,
+            known=known,
         )
 
     # --- what is drawn ---
@@ -183,38 +187,34 @@ class FeatureStore:
         if not views:
             return None
         boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
+        # A speck or a corner of the thing is no sighting, but it would be wrong to call it another thing.
+        known = visible | (census.share[own, thing] == 0)
         frames, walks = self.starts[walk] + own, {walk}
         if rng.random() < self.data.cut_share:
-            frames, visible, other = self._cut(frames, visible, census.groups[thing], rng)
+            part, others, other = self._cut(length, census.groups[thing], rng)
+            frames[part], visible[part], known[part] = others, False, True
             walks |= other
         return _Drawn(
             frames=frames,
             boxes=torch.from_numpy(np.nan_to_num(boxes)),
             visible=torch.from_numpy(visible),
+            known=torch.from_numpy(known),
             view=int(views[rng.integers(len(views))]),
             group=census.groups[thing],
             walks=frozenset(walks),
         )
 
-    def _cut(
-        self, frames: np.ndarray, visible: np.ndarray, group: str, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, set[int]]:
-        """The beginning or the end comes from a walk where the thing is not, if one is soon found."""
-        length = len(frames)
+    def _cut(self, length: int, group: str, rng: np.random.Generator) -> tuple[slice, np.ndarray, set[int]]:
+        """The beginning or the end, and frames for it of a walk without the thing, if one is soon found."""
         at = int(rng.integers(4, length - 3)) if length > 8 else length // 2
         part = slice(0, at) if rng.random() < 0.5 else slice(at, length)
         count = part.stop - part.start
         for _ in range(8):
             other = int(rng.integers(len(self.lengths)))
             if group not in self.gallery.walks[other].present and self.lengths[other] >= count:
-                break
-        else:
-            return frames, visible, set()
-        first = int(rng.integers(self.lengths[other] - count + 1))
-        frames, visible = frames.copy(), visible.copy()
-        frames[part] = self.starts[other] + first + np.arange(count)
-        visible[part] = False
-        return frames, visible, {other}
+                first = int(rng.integers(self.lengths[other] - count + 1))
+                return part, self.starts[other] + first + np.arange(count), {other}
+        return slice(0, 0), np.zeros(0, int), set()
 
     # --- what is kept ---
 
@@ -284,6 +284,7 @@ class _Drawn:
     frames: np.ndarray  # [t] of all frames
     boxes: Tensor
     visible: Tensor
+    known: Tensor
     view: int
     group: str
     walks: frozenset[int]
