@@ -1,18 +1,19 @@
-"""From rendered walks to a calibrated model, in one process: how the shipped weights are made.
+"""From rendered walks to a model and its answers, in one process: how the shipped weights are made.
 
     lastseen synth val --split val --episodes 24 --seed 0 --fps 5 --assets packs --workers 14
     python runs/train_synth.py --packs packs --walks walks --val val --out runs/shipped \
         --harvest-minutes 2.4 --backbone-seconds 240 --heads-seconds 300 --workers 14
 
-The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small` and of `lastseen
-calibrate`; here they share what is in memory, and the numbers of steps follow from the seconds they may take.
+    python runs/judge.py runs/shipped/heads
+
+The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share
+what is in memory, and the numbers of steps follow from the seconds they may take.
 `--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +23,8 @@ from pathlib import Path
 import torch
 
 from lastseen.datasets.vq2d import load_absent, load_vq2d
-from lastseen.evaluate.calibration import fit_rule
-from lastseen.evaluate.encoded import EncodedSet, cross_fitted, report
+from lastseen.evaluate.calibration import save_answered
+from lastseen.evaluate.encoded import EncodedSet
 from lastseen.model import Backbone, VQLoC
 from lastseen.synth.library import open_library
 from lastseen.train.checkpoint import RunFolder
@@ -36,7 +37,7 @@ from lastseen.train.matching import MatchingConfig, patch_precision, save_backbo
 from lastseen.train.pairs import PhotoPairs, WalkPairs
 from lastseen.train.recipes import TrainConfig, synth_small
 from lastseen.train.store import FeatureStore, SynthData
-from lastseen.weights import load_backbone, save_model, save_rule
+from lastseen.weights import load_backbone, save_model
 
 BEGAN = time.monotonic()
 
@@ -46,11 +47,14 @@ def say(*words: object) -> None:
 
 
 def steps_in(seconds: float, several: Callable[[int], object], count: int) -> int:
-    """How many steps fit, from the time that a few take after a warm-up."""
+    """How many steps fit, from the time that more of them take than fewer."""
     several(2)
-    began = time.monotonic()
-    several(count)
-    return max(1, int(seconds * count / (time.monotonic() - began)))
+    marks = [time.monotonic()]
+    for number in (count, 3 * count):
+        several(number)
+        marks.append(time.monotonic())
+    a_step = (marks[2] - 2 * marks[1] + marks[0]) / (2 * count)
+    return max(1, int(seconds / max(a_step, 1e-3)))
 
 
 def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> Backbone:
@@ -107,22 +111,6 @@ def encode_set(root: Path, backbone: Backbone, config: TrainConfig, device: str)
     return EncodedSet.of(annotations, root / "videos", absent, backbone, config.model, torch.device(device))
 
 
-def judge(model: VQLoC, val: EncodedSet, real: EncodedSet | None, out: Path) -> None:
-    """Fits the rule on val; writes the model in half precision with its rule, and reports."""
-    answered = val.answer(model)
-    rule = fit_rule(answered)
-    save_model(model.half(), out / "shipped")
-    save_rule(rule, out / "shipped")
-    model = model.float()
-    reports = {"val, rules of the other half": cross_fitted(answered)}
-    if real:
-        reports["real, rule of val"] = report(real.answer(model), rule)
-    for name, scores in reports.items():
-        say(name + ":\n" + scores.to_text())
-    text = json.dumps({name: scores.to_dict() for name, scores in reports.items()}, indent=1)
-    (out / "reports.json").write_text(text + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -170,14 +158,20 @@ def main() -> None:
     store = FeatureStore(gallery, settings, config.model, backbone, config.batch, config.seed)
     store.batch(0)
     say("all frames encoded")
-    val = encode_set(arguments.val, backbone, config, arguments.device)
-    real = encode_set(arguments.real, backbone, config, arguments.device) if arguments.real else None
-    say("val and real encoded")
+    roots = {"val": arguments.val, "real": arguments.real}
+    sets = {
+        kind: encode_set(root, backbone, config, arguments.device) for kind, root in roots.items() if root
+    }
+    say("questions encoded")
     for name, *changes in arguments.heads or [["heads"]]:
         say("heads", name, *changes)
         changed = with_settings(replace(config, data=settings), [parse_setting(text) for text in changes])
         model = train_heads(arguments, store, changed, arguments.out / name)
-        judge(model, val, real, arguments.out / name)
+        save_model(model.half(), arguments.out / name / "shipped")
+        model.float()
+        for kind, questions in sets.items():
+            save_answered(questions.answer(model), arguments.out / name / f"{kind}.json.gz")
+        say("answered")
 
 
 if __name__ == "__main__":
