@@ -31,7 +31,13 @@ from lastseen.video import Video, VideoWriter
 
 ASSETS = Path(__file__).parents[1] / "lastseen" / "assets"
 SETTINGS = EpisodeSettings(
-    width_px=640, height_px=360, fps=10.0, duration_s=(46.0, 46.0), things=(4, 4), view_share=(0.14, 0.3)
+    width_px=640,
+    height_px=360,
+    fps=10.0,
+    duration_s=(46.0, 46.0),
+    things=(4, 4),
+    view_share=(0.14, 0.3),
+    fov_deg=(78.0, 115.0),
 )
 CRF = 29  # under 3 MB
 

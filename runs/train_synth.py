@@ -1,17 +1,19 @@
-"""From rendered walks to a calibrated model, in one process: how the shipped weights are made.
+"""From rendered walks to a model and its answers, in one process: how the shipped weights are made.
 
     lastseen synth val --split val --episodes 24 --seed 0 --fps 5 --assets packs --workers 14
     python runs/train_synth.py --packs packs --walks walks --val val --out runs/shipped \
         --harvest-minutes 2.4 --backbone-seconds 240 --heads-seconds 300 --workers 14
 
-The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small` and of `lastseen
-calibrate`; here they share what is in memory, and the numbers of steps follow from the seconds they may take.
+    python runs/judge.py runs/shipped/heads
+
+The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share
+what is in memory, and the numbers of steps follow from the seconds they may take.
+`--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,20 +23,21 @@ from pathlib import Path
 import torch
 
 from lastseen.datasets.vq2d import load_absent, load_vq2d
-from lastseen.evaluate.calibration import Answered, fit_rule
-from lastseen.evaluate.encoded import EncodedSet, cross_fitted, report
+from lastseen.evaluate.calibration import save_answered
+from lastseen.evaluate.encoded import EncodedSet
 from lastseen.model import Backbone, VQLoC
 from lastseen.synth.library import open_library
 from lastseen.train.checkpoint import RunFolder
 from lastseen.train.distributed import joined
+from lastseen.train.fields import parse_setting, with_settings
 from lastseen.train.gallery import Gallery
 from lastseen.train.harvest import harvest
 from lastseen.train.loop import Training, train
-from lastseen.train.matching import MatchingConfig, save_backbone, train_matching
+from lastseen.train.matching import MatchingConfig, patch_precision, save_backbone, train_matching
 from lastseen.train.pairs import PhotoPairs, WalkPairs
 from lastseen.train.recipes import TrainConfig, synth_small
 from lastseen.train.store import FeatureStore, SynthData
-from lastseen.weights import load_backbone, save_model, save_rule
+from lastseen.weights import load_backbone, save_model
 
 BEGAN = time.monotonic()
 
@@ -44,11 +47,14 @@ def say(*words: object) -> None:
 
 
 def steps_in(seconds: float, several: Callable[[int], object], count: int) -> int:
-    """How many steps fit, from the time that a few take after a warm-up."""
+    """How many steps fit, from the time that more of them take than fewer."""
     several(2)
-    began = time.monotonic()
-    several(count)
-    return max(1, int(seconds * count / (time.monotonic() - began)))
+    marks = [time.monotonic()]
+    for number in (count, 3 * count):
+        several(number)
+        marks.append(time.monotonic())
+    a_step = (marks[2] - 2 * marks[1] + marks[0]) / (2 * count)
+    return max(1, int(seconds / max(a_step, 1e-3)))
 
 
 def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> Backbone:
@@ -70,6 +76,17 @@ def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> B
     return train_matching(config, walks, photos, start=start, device=device, folder=folder)
 
 
+def say_precision(name: str, backbone: Backbone, arguments: argparse.Namespace) -> None:
+    """How well patches of unseen things are found, in unseen rooms and in unseen photographs."""
+    if not arguments.val_walks:
+        return
+    device = arguments.device
+    unseen = Gallery.open(sorted(arguments.val_walks.glob("*.npz")), device, shares=(1.0, 0.5, 0.25))
+    pictures = open_library("val", arguments.packs).pictures
+    for kind, source in (("walks", WalkPairs(unseen)), ("photographs", PhotoPairs(pictures, device))):
+        say(name, "on unseen", kind, patch_precision(backbone.to(device).eval(), source, groups=24))
+
+
 def try_steps(config: TrainConfig, store: FeatureStore, device: torch.device, count: int) -> None:
     with joined(device) as (world, where):
         run = Training(config, world, where)
@@ -79,30 +96,19 @@ def try_steps(config: TrainConfig, store: FeatureStore, device: torch.device, co
             torch.cuda.synchronize()
 
 
-def train_heads(
-    arguments: argparse.Namespace, gallery: Gallery, backbone: Backbone, config: TrainConfig
-) -> VQLoC:
+def train_heads(arguments: argparse.Namespace, store: FeatureStore, config: TrainConfig, out: Path) -> VQLoC:
     device = torch.device(arguments.device)
-    data = SynthData(refresh_steps=None)
-    store = FeatureStore(gallery, data, config.model, backbone, config.batch, config.seed)
-    store.batch(0)
-    say("all frames encoded")
+    assert isinstance(config.data, SynthData)
+    store.data, store.model = config.data, config.model
     steps = steps_in(arguments.heads_seconds, partial(try_steps, config, store, device), arguments.timed)
     say("heads:", steps, "steps")
     config = replace(config, steps=steps, checkpoint_every=steps)
-    return train(config, arguments.out / "heads", source=store, device=device)
+    return train(config, out, source=store, device=device)
 
 
-def judge(
-    name: str, root: Path, model: VQLoC, backbone: Backbone, arguments: argparse.Namespace
-) -> list[Answered]:
+def encode_set(root: Path, backbone: Backbone, config: TrainConfig, device: str) -> EncodedSet:
     annotations, absent = load_vq2d(root / "annotations.json"), load_absent(root / "absent.json")
-    encoded = EncodedSet.of(
-        annotations, root / "videos", absent, backbone, model.config, torch.device(arguments.device)
-    )
-    answered = encoded.answer(model)
-    say(f"{name}, rules of the other half:\n" + cross_fitted(answered).to_text())
-    return answered
+    return EncodedSet.of(annotations, root / "videos", absent, backbone, config.model, torch.device(device))
 
 
 def main() -> None:
@@ -114,6 +120,8 @@ def main() -> None:
     parser.add_argument("--packs", type=Path)
     parser.add_argument("--real", type=Path, help="a development set of real video: judged, never trained on")
     parser.add_argument("--start", type=Path, help="a backbone to begin with instead of the bundled one")
+    parser.add_argument("--val-walks", type=Path, help="rendered walks of the val split, to judge backbones")
+    parser.add_argument("--heads", nargs="+", action="append", metavar="NAME field=value")
     parser.add_argument("--harvest-minutes", type=float, default=0.0)
     parser.add_argument("--backbone-seconds", type=float, default=240.0)
     parser.add_argument("--heads-seconds", type=float, default=300.0)
@@ -140,23 +148,30 @@ def main() -> None:
     paths = sorted(arguments.walks.glob("*.npz"))
     gallery = Gallery.open(paths, arguments.device, shares=config.model.query_shares)
     say(len(paths), "walks,", sum(map(len, gallery.frames)), "frames,", len(gallery.views), "views")
+    say_precision("the bundled backbone", load_backbone(None).shortened(8), arguments)
     start = load_backbone(arguments.start)
     backbone = teach(arguments, gallery, start) if arguments.backbone_seconds else start.shortened(8)
     save_backbone(backbone, arguments.out / "backbone.safetensors")
+    say_precision("the trained backbone", backbone, arguments)
     config = replace(config, backbone=str(arguments.out / "backbone.safetensors"))
-    model = train_heads(arguments, gallery, backbone, config)
-    say("heads trained")
-    answered = judge("val", arguments.val, model, backbone, arguments)
-    rule = fit_rule(answered)
-    say("rule", rule)
-    save_model(model.half(), arguments.out / "model")
-    save_rule(rule, arguments.out / "model")
-    model = model.float()
-    if arguments.real:
-        real = judge("real", arguments.real, model, backbone, arguments)
-        text = report(real, rule).to_text()
-        say("real, rule of val:\n" + text)
-        (arguments.out / "real.json").write_text(json.dumps(report(real, rule).to_dict()))
+    settings = SynthData(refresh_steps=None)
+    store = FeatureStore(gallery, settings, config.model, backbone, config.batch, config.seed)
+    store.batch(0)
+    say("all frames encoded")
+    roots = {"val": arguments.val, "real": arguments.real}
+    sets = {
+        kind: encode_set(root, backbone, config, arguments.device) for kind, root in roots.items() if root
+    }
+    say("questions encoded")
+    for name, *changes in arguments.heads or [["heads"]]:
+        say("heads", name, *changes)
+        changed = with_settings(replace(config, data=settings), [parse_setting(text) for text in changes])
+        model = train_heads(arguments, store, changed, arguments.out / name)
+        save_model(model.half(), arguments.out / name / "shipped")
+        model.float()
+        for kind, questions in sets.items():
+            save_answered(questions.answer(model), arguments.out / name / f"{kind}.json.gz")
+        say("answered")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from lastseen.evaluate.calibration import (
     fit_confidence,
     fit_rule,
     held_out,
+    load_answered,
     outcome,
+    save_answered,
 )
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule
 from lastseen.weights import load_rule, save_rule
@@ -96,3 +98,15 @@ def test_gain_and_shift_move_scores_before_tracks_are_cut_out():
     frames = FramePredictions(fps=5.0, boxes_px=np.zeros((3, 4)), logits=np.array([0.0, 1.0, -1.0]))
     scores = replace(TrackRule(), gain=2.0, shift=-1.0).scores(frames)
     np.testing.assert_allclose(scores, 1 / (1 + np.exp([1.0, -1.0, 3.0])))
+
+
+def test_answers_are_kept_as_they_were(tmp_path):
+    cases = several(6)
+    save_answered(cases, tmp_path / "answers.json.gz")
+    again = load_answered(tmp_path / "answers.json.gz")
+    assert [one.truth for one in again] == [one.truth for one in cases]
+    assert [one.video_uid for one in again] == [one.video_uid for one in cases]
+    for one, other in zip(cases, again):
+        assert other.predictions.boxes_px == pytest.approx(one.predictions.boxes_px, abs=0.01)
+        assert other.predictions.logits == pytest.approx(one.predictions.logits, abs=1e-4)
+    assert fit_rule(again).gain == fit_rule(cases).gain

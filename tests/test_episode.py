@@ -174,7 +174,7 @@ def test_runs_are_unbroken_stretches():
 
 
 def test_a_sighting_begins_when_enough_is_seen_and_lasts_while_a_little_less_is():
-    sides = np.array([10, 14, 20, 14, 10, 14, 14, 20])  # of 640: 16 to begin, 11.5 to last
+    sides = np.array([18, 25, 40, 25, 18, 25, 25, 40])  # of 640: 32 to begin, 19.2 to last
     boxes = np.stack([np.zeros(8), np.zeros(8), sides, sides], 1)[:, None].astype(np.float32)
     share = np.array([1, 1, 1, 1, 1, 1, 1, 0.2])[:, None]
     assert sightings(boxes, share, 640)[:, 0].tolist() == [False, True, True, True] + [False] * 4
@@ -184,15 +184,19 @@ def test_a_sighting_begins_when_enough_is_seen_and_lasts_while_a_little_less_is(
 
 def test_any_moment_may_be_asked_about_but_none_that_has_only_a_glimpse_before_it():
     runs = [(10, 20), (30, 32), (50, 60)]  # the second is a glimpse
-    asked = [draw_question(runs, 100, np.random.default_rng(seed)) for seed in range(300)]
+    side = np.full(100, 0.1)
+    asked = [draw_question(runs, side, np.random.default_rng(seed)) for seed in range(300)]
     answers = {run for _, run in asked}
     assert answers == {(10, 20), (50, 60)}
     for moment, run in asked:
         low, high = (23, 30) if run == (10, 20) else (63, 100)
         assert low <= moment <= high
-    assert sum(run == (50, 60) for _, run in asked) > 200  # 38 of 46 moments
-    assert draw_question([(0, 2)], 50, np.random.default_rng(0)) is None
-    assert draw_question([(40, 50)], 50, np.random.default_rng(0)) is None  # still in view at the end
+    assert 210 < sum(run == (50, 60) for _, run in asked) < 270  # 38 of 46 moments
+    side[12] = 0.3  # nine times the area
+    asked = [draw_question(runs, side, np.random.default_rng(seed)) for seed in range(300)]
+    assert 70 < sum(run == (50, 60) for _, run in asked) < 130  # 38 of 38 + 9 * 8
+    assert draw_question([(0, 2)], np.ones(50), np.random.default_rng(0)) is None
+    assert draw_question([(40, 50)], np.ones(50), np.random.default_rng(0)) is None  # in view at the end
 
 
 def test_windows_show_the_thing_and_miss_it():

@@ -194,9 +194,33 @@ def test_maps_are_jittered_in_training_only():
     fusion = MatchFusion(16)
     frames, query = (F.normalize(torch.randn(shape), dim=-3) for shape in ((2, 3, 8, 8, 8), (2, 8, 8, 8)))
     fusion.eval()
-    assert torch.equal(fusion(frames, query), fusion(frames, query))
+    assert torch.equal(fusion(frames, query)[0], fusion(frames, query)[0])
     fusion.train()
-    assert not torch.equal(fusion(frames, query), fusion(frames, query))
+    assert not torch.equal(fusion(frames, query)[0], fusion(frames, query)[0])
+
+
+def test_heads_on_maps_begin_with_what_likeness_says():
+    """Untrained, the best candidate is on the likest patch, and its logit grows with the likeness."""
+    config = VQLoCConfig(
+        backbone=BackboneConfig(dim=32, depth=1, heads=2),
+        image_size=448,
+        clip_length=4,
+        dim=16,
+        fusion="match",
+        match_dim=8,
+        fine=True,
+    )
+    model = VQLoC.from_config(config).eval()
+    query = F.normalize(torch.randn(1, 8, 32, 32), dim=1)
+    frames = F.normalize(torch.randn(1, 4, 8, 32, 32), dim=2) * 0.3
+    for time, (row, column, length) in enumerate([(3, 5, 0.8), (20, 9, 0.9), (31, 31, 1.0), (0, 0, 0.7)]):
+        frames[0, time, :, row, column] = length * F.normalize(F.avg_pool2d(query, 2)[0, :, 2, 2], dim=0)
+    with torch.no_grad():
+        boxes, logits = model.localize(frames, query).best()
+    assert logits[0].tolist() == pytest.approx([1.8, 3.0, 4.2, 0.6], abs=0.05)
+    centres = (boxes[0, :, :2] + boxes[0, :, 2:]) / 2 * 32
+    for centre, place in zip(centres.tolist(), [(5.5, 3.5), (9.5, 20.5), (31.5, 31.5), (0.5, 0.5)]):
+        assert centre == pytest.approx(place, abs=1.1)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25])

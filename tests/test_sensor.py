@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastseen.errors import SynthError
 from lastseen.synth.camera import HeadCamera
-from lastseen.synth.lens import Lens
+from lastseen.synth.lens import WORN_FOV_DEG, Lens
 from lastseen.synth.sensor import Sensor, develop, follow, jpeg
 from lastseen.synth.shutter import Shutter, expose, needed_moments, rotation_vectors, rotations, shots
 from lastseen.synth.texture import linear_to_srgb
@@ -91,7 +91,7 @@ def test_the_rendered_pinhole_covers_the_whole_picture(seed):
     rng = np.random.default_rng(seed)
     width, height = ((640, 360), (448, 448))[seed % 2]
     lens = Lens.draw(rng, aspect=width / height)
-    assert 78 <= lens.horizontal_fov_deg <= 115
+    assert WORN_FOV_DEG[0] <= lens.horizontal_fov_deg <= WORN_FOV_DEG[1]
     pinhole = lens.pinhole(width, height)
     y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
     places = lens.tangents(torch.stack([x, y], 2), width, height) * pinhole.focal_px

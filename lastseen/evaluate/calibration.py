@@ -6,6 +6,8 @@ there and about things that are not.
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from lastseen.datasets.vq2d import find_videos
 from lastseen.errors import AnnotationError
 from lastseen.evaluate.benchmark import predict_clip
 from lastseen.evaluate.metrics import compare
+from lastseen.files import whole_file
 from lastseen.localizer import Localizer
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks
 
@@ -55,6 +58,36 @@ def answer_all(
         if progress:
             progress(number, len(sections))
     return answered
+
+
+def save_answered(answered: Sequence[Answered], path: str | Path) -> None:
+    """Answers as they are before any rule (JSON, packed with gzip), to be judged elsewhere."""
+    rows = [
+        {
+            "video": one.video_uid,
+            "fps": one.predictions.fps,
+            "boxes_px": np.round(one.predictions.boxes_px, 2).tolist(),
+            "logits": np.round(one.predictions.logits, 4).tolist(),
+            "truth": one.truth.to_dict() if one.truth else None,
+        }
+        for one in answered
+    ]
+    with whole_file(path) as building:
+        building.write_bytes(gzip.compress(json.dumps(rows).encode()))
+
+
+def load_answered(path: str | Path) -> list[Answered]:
+    rows = json.loads(gzip.decompress(Path(path).read_bytes()))
+    return [
+        Answered(
+            video_uid=row["video"],
+            predictions=FramePredictions(
+                fps=row["fps"], boxes_px=np.array(row["boxes_px"]), logits=np.array(row["logits"])
+            ),
+            truth=ResponseTrack.from_dict(row["truth"]) if row["truth"] else None,
+        )
+        for row in rows
+    ]
 
 
 def fit_rule(answered: Sequence[Answered], rule: TrackRule = TrackRule()) -> TrackRule:

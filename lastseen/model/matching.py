@@ -92,8 +92,28 @@ class MatchFusion(nn.Module):
     def prepare(self, frames: Tensor) -> Tensor:
         return frames
 
-    def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
-        return self.maps(prepared, query)
+    def forward(self, prepared: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Features, and the map [b, t, h, w] of the likest patches."""
+        maps = self.maps.draw(prepared, query)
+        return self.maps.read_all(maps), maps[:, :, 0]
+
+
+class Likeness(nn.Module):
+    """What plain likeness says of each candidate. Heads learn what to add to it: they begin as good as it
+    is, in every world.
+
+    | in  | map [b, t, h, w], how many candidates a frame has |
+    | out | logits [b, t, candidates]                         |
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(12.0))
+        self.even = nn.Parameter(torch.tensor(0.65))  # as likely there as not
+
+    def forward(self, likest: Tensor, candidates: int, grid: int) -> Tensor:
+        best = F.adaptive_max_pool2d(likest.float(), grid).flatten(2)
+        return (self.scale * (best - self.even)).repeat_interleave(candidates // grid**2, 2)
 
 
 class MapReader(nn.Module):
@@ -105,11 +125,15 @@ class MapReader(nn.Module):
         self.read = nn.Sequential(*conv_block(MAPS + len(shares), dim), *conv_block(dim, dim))
 
     def forward(self, frames: Tensor, query: Tensor) -> Tensor:
+        return self.read_all(self.draw(frames, query))
+
+    def draw(self, frames: Tensor, query: Tensor) -> Tensor:
         maps = similarity_maps(frames, query, self.shares)
-        if self.training:
-            maps = jittered(maps)
-        maps = rearrange(maps, "b t c h w -> (b t) c h w")
-        return rearrange(self.read(maps), "(b t) c h w -> b t c h w", b=len(frames))
+        return jittered(maps) if self.training else maps
+
+    def read_all(self, maps: Tensor) -> Tensor:
+        read = self.read(rearrange(maps, "b t c h w -> (b t) c h w"))
+        return rearrange(read, "(b t) c h w -> b t c h w", b=len(maps))
 
 
 def jittered(maps: Tensor) -> Tensor:

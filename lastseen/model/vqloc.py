@@ -14,7 +14,7 @@ from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
 from lastseen.model.inputs import box_in_crop, letterboxed, normalised, patches_inside, query_crop
-from lastseen.model.matching import MatchFusion, MatchingReduce, MatchingTransformer
+from lastseen.model.matching import Likeness, MatchFusion, MatchingReduce, MatchingTransformer
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 GRID = 8  # the propagation's grid; the head's is twice as fine
@@ -92,6 +92,7 @@ class VQLoC(nn.Module):
         self.correspondence = correspondence
         self.propagation = propagation
         self.head = head
+        self.likeness = Likeness() if isinstance(correspondence, MatchFusion) else None
 
     @classmethod
     def from_config(cls, config: VQLoCConfig) -> VQLoC:
@@ -202,7 +203,12 @@ class VQLoC(nn.Module):
 
         `lengths` and `runs` as in `SpatioTemporalTransformer`.
         """
-        return self.head(*self.propagation(self.correspondence(features, query), lengths, runs))
+        if self.likeness is None:
+            return self.head(*self.propagation(self.correspondence(features, query), lengths, runs))
+        seen, likest = self.correspondence(features, query)
+        boxes, logits = self.head(*self.propagation(seen, lengths, runs))
+        grid = 2 * GRID if self.config.anchors else 1
+        return Predictions(boxes, logits + self.likeness(likest, logits.shape[-1], grid))
 
     def localize_run(self, features: Tensor, query: Tensor, context: int, first: int) -> Predictions:
         """Many overlapping clips at once; only propagation computes a frame for each clip that it is in.

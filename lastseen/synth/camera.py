@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.synth.lens import Lens
+from lastseen.synth.lens import WORN_FOV_DEG, Lens
 from lastseen.synth.sensor import Sensor, SensorState, develop
 from lastseen.synth.shutter import Moments, Shots, Shutter, expose, shots
 
@@ -40,10 +40,17 @@ class HeadCamera:
     sensor: Sensor = field(default_factory=Sensor)
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, *, aspect: float = 16 / 9, light: float = 0.2) -> HeadCamera:
+    def draw(
+        cls,
+        rng: np.random.Generator,
+        *,
+        aspect: float = 16 / 9,
+        fov_deg: tuple[float, float] = WORN_FOV_DEG,
+        light: float = 0.2,
+    ) -> HeadCamera:
         """`aspect`: width / height of its pictures. `light`: mean linear brightness of what it will see."""
         return cls(
-            lens=Lens.draw(rng, aspect=aspect),
+            lens=Lens.draw(rng, aspect=aspect, fov_deg=fov_deg),
             shutter=Shutter.draw(rng, light=light),
             sensor=Sensor.draw(rng),
         )

@@ -17,6 +17,7 @@ from lastseen.synth.assets import Asset, Library, dressed
 from lastseen.synth.camera import HeadCamera
 from lastseen.synth.carry import Grip, held
 from lastseen.synth.geometry import Cameras, Poses
+from lastseen.synth.lens import WORN_FOV_DEG
 from lastseen.synth.meshes import MeshScene
 from lastseen.synth.rooms import Room, Spot, furnish, light_changes, shadows_of
 from lastseen.synth.sensor import SensorState
@@ -37,8 +38,9 @@ class EpisodeSettings:
     fps: float = 10.0  # of the video: a multiple of TRUTH_FPS
     duration_s: tuple[float, float] = (30.0, 300.0)
     things: tuple[int, int] = (3, 6)
-    # How much of a 90 degree view a thing fills when it is looked at: small ones are well represented.
-    view_share: tuple[float, float] = (0.045, 0.22)
+    # How much of a 90 degree view a thing fills when it is looked at, if one can get so near.
+    view_share: tuple[float, float] = (0.09, 0.36)
+    fov_deg: tuple[float, float] = WORN_FOV_DEG  # of the lens, from side to side
     antialias: bool = True
     max_triangles: int = 60_000
 
@@ -139,7 +141,7 @@ def plan_episode(
         hand=room.extras[0] if hand_asset else None,
         grip=Grip.draw(hand_asset, rng) if hand_asset else None,
         walk=path,
-        camera=HeadCamera.draw(rng, aspect=aspect),
+        camera=HeadCamera.draw(rng, aspect=aspect, fov_deg=settings.fov_deg),
         moves=tuple(moves),
         lights=light_changes(room, moments, rng),
         duration_s=duration_s,

@@ -18,6 +18,7 @@ from torch import Tensor
 from lastseen.errors import SynthError
 from lastseen.synth.geometry import Cameras
 
+WORN_FOV_DEG = (58.0, 100.0)  # of cameras in glasses, and of wide ones on helmets
 WIDEST_DEG = 160.0  # corner to corner; what a straight picture needs for more is mostly corners
 
 
@@ -61,13 +62,19 @@ class Lens:
     colour_spread: float = 0.0
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, *, aspect: float = 16 / 9) -> Lens:
+    def draw(
+        cls,
+        rng: np.random.Generator,
+        *,
+        aspect: float = 16 / 9,
+        fov_deg: tuple[float, float] = WORN_FOV_DEG,
+    ) -> Lens:
         """Like those worn on heads; `aspect`: of the picture, width / height. Squares get narrower lenses:
         their corners are further out."""
         bend = rng.uniform(0.4, 0.95)
         widest_deg = _fov_deg(np.deg2rad(60.0), bend, math.hypot(1, 1 / aspect))
         return cls(
-            horizontal_fov_deg=float(rng.uniform(78.0, min(115.0, widest_deg))),
+            horizontal_fov_deg=float(rng.uniform(fov_deg[0], min(fov_deg[1], widest_deg))),
             bend=float(bend),
             shift=(float(rng.normal(0, 0.006)), float(rng.normal(0, 0.006))),
             vignetting=float(rng.uniform(0.05, 0.45)),

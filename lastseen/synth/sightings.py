@@ -9,16 +9,14 @@ Run = tuple[int, int]  # first and one past the last truth frame
 # A sighting begins when this much of the thing is in view, and lasts while a little less of it is: what an
 # annotator would mark, and no flicker at the edge. Sizes are sides of the box in units of the longer edge.
 ENTER_SHARE, STAY_SHARE = 0.25, 0.1
-ENTER_SIDE, STAY_SIDE = 0.025, 0.018
+ENTER_SIDE, STAY_SIDE = 0.05, 0.03
 SHORTEST_ANSWER = 3  # frames: a glimpse is no answer
 PAUSE = 3  # frames at least between the answer and the question
 
 
 def sightings(boxes_px: np.ndarray, share: np.ndarray, longer_px: float) -> np.ndarray:
     """Boxes [N, things, 4] (nan: not there) and visible shares [N, things] -> bool [N, things]"""
-    with np.errstate(invalid="ignore"):
-        area = (boxes_px[..., 2] - boxes_px[..., 0]) * (boxes_px[..., 3] - boxes_px[..., 1])
-        side = np.sqrt(np.nan_to_num(area)) / longer_px
+    side = sides(boxes_px, longer_px)
     enough = (share >= ENTER_SHARE) & (side >= ENTER_SIDE)
     still = (share >= STAY_SHARE) & (side >= STAY_SIDE)
     seen = np.zeros_like(still)
@@ -28,22 +26,32 @@ def sightings(boxes_px: np.ndarray, share: np.ndarray, longer_px: float) -> np.n
     return seen
 
 
+def sides(boxes_px: np.ndarray, longer_px: float) -> np.ndarray:
+    """[..., 4] -> [...] in units of the longer edge, 0 where there is no box"""
+    area = (boxes_px[..., 2] - boxes_px[..., 0]) * (boxes_px[..., 3] - boxes_px[..., 1])
+    return np.sqrt(np.nan_to_num(area)) / longer_px
+
+
 def runs_of(visible: np.ndarray) -> list[Run]:
     """[N] bool -> unbroken stretches of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], visible, [False]]).astype(int)))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2])]
 
 
-def draw_question(runs: list[Run], frames: int, rng: np.random.Generator) -> tuple[int, Run] | None:
-    """When it is asked, any moment being as likely as another, and the last sighting before that.
+def draw_question(runs: list[Run], side: np.ndarray, rng: np.random.Generator) -> tuple[int, Run] | None:
+    """When it is asked, and the last sighting before that; `side` [N] is the thing's, of the longer edge.
 
-    None if there is no moment at which the last sighting was long enough to be an answer.
+    A moment is as likely as the largest view in that sighting is large: people are asked about what they
+    had before them, not about what they passed. None if no sighting was long enough to be an answer.
     """
-    ends = [first for first, _ in runs[1:]] + [frames]
+    ends = [first for first, _ in runs[1:]] + [len(side)]
     asked = [
         (moment, run)
         for run, end in zip(runs, ends)
         if run[1] - run[0] >= SHORTEST_ANSWER
         for moment in range(run[1] + PAUSE, end + 1)
     ]
-    return asked[int(rng.integers(len(asked)))] if asked else None
+    if not asked:
+        return None
+    chance = np.array([side[slice(*run)].max() ** 2 for _, run in asked])
+    return asked[int(rng.choice(len(asked), p=chance / chance.sum()))]

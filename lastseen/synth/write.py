@@ -32,7 +32,7 @@ from lastseen.synth.episode import (
 )
 from lastseen.synth.parallel import OpenLibrary, run_jobs
 from lastseen.synth.portrait import portraits
-from lastseen.synth.sightings import Run, draw_question, runs_of, sightings
+from lastseen.synth.sightings import Run, draw_question, runs_of, sides, sightings
 from lastseen.video import VideoWriter
 
 VERSION = "lastseen-synth-1"
@@ -121,13 +121,12 @@ def _write_episode(
     uid, seed = f"{prefix}-{episode:04d}", (first_seed, episode)
     plan, rng = _plan(library, seed, settings, device)
     runs, boxes = _film(plan, root / "videos" / f"{uid}.mp4")
-    drawn = [
-        (number, draw_question(runs[number], round(plan.duration_s * TRUTH_FPS), rng)) for number in runs
-    ]
+    side = sides(boxes, max(settings.width_px, settings.height_px))
+    drawn = [(number, draw_question(runs[number], side[:, number], rng)) for number in runs]
     asked = [(number, *question) for number, question in drawn if question]
-    sides = [seen_from_rad(plan, n, (first + last) / 2 / TRUTH_FPS) for n, _, (first, last) in asked]
+    shown_from = [seen_from_rad(plan, n, (first + last) / 2 / TRUTH_FPS) for n, _, (first, last) in asked]
     shown = [*(plan.things[number] for number, _, _ in asked), *plan.absent]
-    pictures = _pictures(library, shown, [*sides, *(None for _ in plan.absent)], seed, device)
+    pictures = _pictures(library, shown, [*shown_from, *(None for _ in plan.absent)], seed, device)
     questions, absent = [], []
     images = iter(pictures)
     for number, query_frame, answer in asked:
@@ -211,14 +210,14 @@ def _film(plan: EpisodePlan, path: Path) -> tuple[dict[int, list[Run]], np.ndarr
 def _pictures(
     library: Library,
     things: list[Asset],
-    sides: list[float | None],
+    shown_from: list[float | None],
     seed: tuple[int, int],
     device: torch.device | str,
 ) -> list[tuple[np.ndarray, Box]]:
     for attempt in range(TRIES):
         rng = np.random.default_rng([*seed, 1, attempt])
         try:
-            return portraits(library, things, rng, seen_from_rad=sides, device=device)
+            return portraits(library, things, rng, seen_from_rad=shown_from, device=device)
         except SynthError:
             if attempt == TRIES - 1:
                 raise

@@ -94,12 +94,11 @@ class RunningAverage:
     def update(self, tensors: Mapping[str, Tensor], step: int) -> None:
         """`step` counts from 0."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        for name, value in tensors.items():
-            average = self.tensors[name]
-            if average.is_floating_point():
-                average.lerp_(value.detach(), 1 - decay)
-            else:
-                average.copy_(value)
+        moving = [name for name, average in self.tensors.items() if average.is_floating_point()]
+        averages, values = ([t[name].detach() for name in moving] for t in (self.tensors, tensors))
+        torch._foreach_lerp_(averages, values, 1 - decay)  # one kernel for all
+        for name in self.tensors.keys() - set(moving):
+            self.tensors[name].copy_(tensors[name])
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         for name, average in self.tensors.items():

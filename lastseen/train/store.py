@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from lastseen.box import Letterbox
@@ -106,11 +107,8 @@ class FeatureStore:
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.lengths = np.array(lengths)
         self._round: int | None = None
-        self._rooms = [n for n, w in enumerate(gallery.walks) if w.source == "room" and self._things(n).size]
-        self._photos = [
-            n for n, w in enumerate(gallery.walks) if w.source == "photo" and self._things(n).size
-        ]
-        if not self._rooms and not self._photos:
+        self._things = [self._known(walk) for walk in range(len(gallery.walks))]
+        if not any(things.size for things in self._things):
             raise TrainError("no thing in these walks can be asked for")
 
     def batch(self, step: int) -> Batch:
@@ -123,7 +121,10 @@ class FeatureStore:
         index = torch.tensor(np.array([d.frames for d in drawn]), device=device)
         shown = [set().union(*(self.gallery.walks[w].present for w in d.walks)) for d in drawn]
         unrelated = torch.tensor([[d.group not in names for names in shown] for d in drawn], device=device)
-        boxes, visible = (torch.stack([getattr(d, name) for d in drawn]) for name in ("boxes", "visible"))
+        boxes, visible, known = (
+            torch.stack([getattr(d, name) for d in drawn]).to(device)
+            for name in ("boxes", "visible", "known")
+        )
         view = torch.tensor([d.view for d in drawn], device=device)
         queries = self.views[view]
         if self.model.mask_query:
@@ -133,27 +134,28 @@ class FeatureStore:
         return Batch(
             clips=self.features[index],
             queries=queries,
-            boxes_unit=boxes.to(device),
-            visible=visible.to(device),
+            boxes_unit=boxes,
+            visible=visible,
             unrelated=unrelated,
+            known=known,
         )
 
     # --- what is drawn ---
 
-    def _things(self, walk: int) -> np.ndarray:
+    def _known(self, walk: int) -> np.ndarray:
         """Which of a walk's things can be asked for."""
-        census = self.gallery.walks[walk]
-        known = [bool(self.gallery.views_of.get(name)) for name in census.names]
-        return np.flatnonzero(known)
+        names = self.gallery.walks[walk].names
+        return np.flatnonzero([bool(self.gallery.views_of.get(name)) for name in names])
 
     def _draw(self, rng: np.random.Generator) -> _Drawn:
         for _ in range(TRIES):
-            photo = bool(self._photos) and (not self._rooms or rng.random() < self.data.photo_share)
+            photo = bool(rng.random() < self.data.photo_share)
             absent = bool(rng.random() < self.data.absent_share)
-            walks = self._photos if photo else self._rooms
             # The kind is settled before the walk: else what seldom fits would be rarer than was asked for.
-            for _ in range(TRIES):
-                drawn = self._try(int(walks[rng.integers(len(walks))]), absent, rng)
+            choices = self._choices[absent]
+            walks = choices["photo" if photo else "room"] or choices["room" if photo else "photo"]
+            for _ in range(TRIES if walks else 0):
+                drawn = self._try(*walks[rng.integers(len(walks))], absent, rng)
                 if drawn is not None:
                     return drawn
         raise TrainError(
@@ -161,21 +163,14 @@ class FeatureStore:
             f"these {len(self.lengths)} walks: render more or longer ones (data.walks, data.seconds)"
         )
 
-    def _try(self, walk: int, absent: bool, rng: np.random.Generator) -> _Drawn | None:
+    def _try(
+        self, walk: int, things: np.ndarray, chances: np.ndarray, absent: bool, rng: np.random.Generator
+    ) -> _Drawn | None:
         census, length = self.gallery.walks[walk], self.model.clip_length
-        things = self._things(walk)
-        # Larger things more often, since there are far more small ones; 1e-4: cropped away altogether.
-        areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
-        sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
-        thing = int(rng.choice(things, p=sides / sides.sum()))
+        thing = int(rng.choice(things, p=chances))
         stride = 2 if rng.random() < self.data.fast_share and self.lengths[walk] >= 2 * length else 1
-        last = self.lengths[walk] - stride * (length - 1)
-        if last < 1:
-            return None
-        counts = np.array(
-            [self.visible[walk][s : s + stride * length : stride, thing].sum() for s in range(last)]
-        )
-        fitting = np.flatnonzero(counts == 0 if absent else counts >= min(3, length))
+        seen = sliding_window_view(self.visible[walk][:, thing], stride * (length - 1) + 1)[:, ::stride]
+        fitting = np.flatnonzero(_fits(seen.sum(1), length, absent))
         if not len(fitting):
             return None
         own = int(rng.choice(fitting)) + stride * np.arange(length)
@@ -183,38 +178,34 @@ class FeatureStore:
         if not views:
             return None
         boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
+        # A speck or a corner of the thing is no sighting, but it would be wrong to call it another thing.
+        known = visible | (census.share[own, thing] == 0)
         frames, walks = self.starts[walk] + own, {walk}
         if rng.random() < self.data.cut_share:
-            frames, visible, other = self._cut(frames, visible, census.groups[thing], rng)
+            part, others, other = self._cut(length, census.groups[thing], rng)
+            frames[part], visible[part], known[part] = others, False, True
             walks |= other
         return _Drawn(
             frames=frames,
             boxes=torch.from_numpy(np.nan_to_num(boxes)),
             visible=torch.from_numpy(visible),
+            known=torch.from_numpy(known),
             view=int(views[rng.integers(len(views))]),
             group=census.groups[thing],
             walks=frozenset(walks),
         )
 
-    def _cut(
-        self, frames: np.ndarray, visible: np.ndarray, group: str, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, set[int]]:
-        """The beginning or the end comes from a walk where the thing is not, if one is soon found."""
-        length = len(frames)
+    def _cut(self, length: int, group: str, rng: np.random.Generator) -> tuple[slice, np.ndarray, set[int]]:
+        """The beginning or the end, and frames for it of a walk without the thing, if one is soon found."""
         at = int(rng.integers(4, length - 3)) if length > 8 else length // 2
         part = slice(0, at) if rng.random() < 0.5 else slice(at, length)
         count = part.stop - part.start
         for _ in range(8):
             other = int(rng.integers(len(self.lengths)))
             if group not in self.gallery.walks[other].present and self.lengths[other] >= count:
-                break
-        else:
-            return frames, visible, set()
-        first = int(rng.integers(self.lengths[other] - count + 1))
-        frames, visible = frames.copy(), visible.copy()
-        frames[part] = self.starts[other] + first + np.arange(count)
-        visible[part] = False
-        return frames, visible, {other}
+                first = int(rng.integers(self.lengths[other] - count + 1))
+                return part, self.starts[other] + first + np.arange(count), {other}
+        return slice(0, 0), np.zeros(0, int), set()
 
     # --- what is kept ---
 
@@ -239,6 +230,7 @@ class FeatureStore:
             self._encode(frames, self.features[start : start + len(frames)])
             self.boxes.append(np.where(visible[..., None], boxes, np.nan))
             self.visible.append(visible)
+        self._choices = {absent: self._walks_for(absent) for absent in (False, True)}
         generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, len(self.starts)))
         size = self.model.image_size
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
@@ -250,6 +242,22 @@ class FeatureStore:
             into = rearrange(self.views[part], "v (s c) h w -> (v s) c h w", c=channels)
             self._encode(normalised(pictures), into)
             self.views[part] = rearrange(into, "(v s) c h w -> v (s c) h w", v=len(self.views[part]))
+
+    def _walks_for(self, absent: bool) -> dict[str, list[tuple[int, np.ndarray, np.ndarray]]]:
+        """By source: walks, their things that some clip shows (or misses), and how often each is drawn."""
+        found: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {"room": [], "photo": []}
+        length = self.model.clip_length
+        for walk, (census, things) in enumerate(zip(self.gallery.walks, self._things)):
+            if self.lengths[walk] < length:
+                continue
+            seen = sliding_window_view(self.visible[walk][:, things], length, axis=0).sum(-1)
+            things = things[_fits(seen, length, absent).any(0)]
+            if things.size:
+                # Larger things more often, there are far more small ones; 1e-4: cropped away altogether.
+                areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
+                sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
+                found[census.source].append((walk, things, sides / sides.sum()))
+        return found
 
     def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """Normalised frames in their square; boxes in its unit square and visibility of all things."""
@@ -284,9 +292,15 @@ class _Drawn:
     frames: np.ndarray  # [t] of all frames
     boxes: Tensor
     visible: Tensor
+    known: Tensor
     view: int
     group: str
     walks: frozenset[int]
+
+
+def _fits(seen: np.ndarray, length: int, absent: bool) -> np.ndarray:
+    """In how many frames of a clip the thing is seen -> whether it will do."""
+    return seen == 0 if absent else seen >= min(3, length)
 
 
 def _seed_of(*numbers: int) -> int:

@@ -1,0 +1,40 @@
+"""Reports and the rule of what runs/train_synth.py made: python runs/judge.py runs/shipped/heads
+
+Reads val.json.gz and, if there, real.json.gz; the rule is fitted on val and goes into the folder `shipped`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from lastseen.evaluate.calibration import calibration_error, fit_rule, held_out, load_answered, outcome
+from lastseen.evaluate.encoded import cross_fitted, report
+from lastseen.track import TrackRule
+from lastseen.weights import save_rule
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    val = load_answered(folder / "val.json.gz")
+    rule = fit_rule(val)
+    save_rule(rule, folder / "shipped")
+    print(rule)
+    reports = {"val, rules of the other half": cross_fitted(val)}
+    errors = {"val": calibration_error(*held_out(val, TrackRule()))}
+    if (folder / "real.json.gz").exists():
+        real = load_answered(folder / "real.json.gz")
+        reports["real, rule of val"] = report(real, rule)
+        errors["real"] = calibration_error(*outcome(real, rule))
+    for name, scores in reports.items():
+        print(f"{name}\n{scores.to_text()}")
+    print("calibration error", errors)
+    written = {name: scores.to_dict() for name, scores in reports.items()} | {"calibration_error": errors}
+    (folder / "reports.json").write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
