@@ -74,12 +74,17 @@ def test_a_quick_model_is_the_same_model(config):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("context", [6, 0])
-@pytest.mark.parametrize("config", [SMALL, replace(SMALL, fine=True, image_size=224)], ids=["plain", "fine"])
+@pytest.mark.parametrize(
+    "config",
+    [SMALL, replace(CONFIGS["match"], fine=True, image_size=224), replace(CONFIGS["match"], anchors=False)],
+    ids=["plain", "match, fine", "match, no anchors"],
+)
 def test_clips_of_a_run_get_the_predictions_of_each_alone(config, context):
     model = randomised(VQLoC.from_config(config))
-    features = torch.randn(30 + 2 * (30 - 2 * context), 32, config.side, config.side)
-    query = torch.randn(32, config.side, config.side)
-    step, kept = 30 - 2 * context, slice(context, 30 - context)
+    step, kept, shares = 30 - 2 * context, slice(context, 30 - context), len(config.query_shares)
+    channels = config.match_dim or 32
+    features = F.normalize(torch.randn(30 + 2 * step, channels, config.side, config.side), dim=1)
+    query = torch.randn(shares * channels, config.side, config.side)
     alone = [model.localize_clip(features[at : at + 30], query) for at in range(0, 2 * step + 1, step)]
     for first in (0, context):
         run = model.localize_run(features, query, context, first)

@@ -26,18 +26,20 @@ ALIGNED = 8  # numbers in a row must be a multiple of this for matrix units to b
 
 
 def quick(model: VQLoC | PatchMatcher, dtype: torch.dtype) -> VQLoC | PatchMatcher:
-    """A copy that computes in `dtype`; its features and logits are of that type, its boxes float32."""
+    """A copy that computes in `dtype`; its features are of that type, its boxes float32."""
     backbone = QuickBackbone(cast(Backbone, model.backbone), dtype)
     if isinstance(model, PatchMatcher):
         return PatchMatcher(cast(Backbone, backbone), model.config).eval()
-    return VQLoC(
+    made = VQLoC(
         model.config,
         backbone,
         _folded(model.reduce, dtype),
         _folded(model.correspondence, dtype),
         _folded(model.propagation, dtype),
         _folded(model.head, dtype),
-    ).eval()
+    )
+    made.likeness = copy.deepcopy(model.likeness)  # two numbers
+    return made.eval()
 
 
 class QuickBackbone(nn.Module):

@@ -206,9 +206,12 @@ class VQLoC(nn.Module):
         if self.likeness is None:
             return self.head(*self.propagation(self.correspondence(features, query), lengths, runs))
         seen, likest = self.correspondence(features, query)
-        boxes, logits = self.head(*self.propagation(seen, lengths, runs))
+        return self._with_likeness(self.head(*self.propagation(seen, lengths, runs)), likest)
+
+    def _with_likeness(self, said: Predictions, likest: Tensor) -> Predictions:
+        assert self.likeness is not None
         grid = 2 * GRID if self.config.anchors else 1
-        return Predictions(boxes, logits + self.likeness(likest, logits.shape[-1], grid))
+        return Predictions(said.boxes, said.logits + self.likeness(likest, said.logits.shape[-1], grid))
 
     def localize_run(self, features: Tensor, query: Tensor, context: int, first: int) -> Predictions:
         """Many overlapping clips at once; only propagation computes a frame for each clip that it is in.
@@ -218,11 +221,15 @@ class VQLoC(nn.Module):
         from `first` (at most `context`) on, all but the last `context`.
         """
         length, step = self.clip_length, self.clip_length - 2 * context
-        tokens, half = self.propagation.shrunk(self.correspondence(features[None], query[None]))
+        seen = self.correspondence(features[None], query[None])
+        seen, likest = (seen, None) if self.likeness is None else seen
+        tokens, half = self.propagation.shrunk(seen)
         clips = rearrange(tokens[0].unfold(0, length, step), "b s c t -> b t s c")
         done = self.propagation.propagated(clips)
         kept = torch.cat([done[0, first:context], done[:, context : length - context].flatten(0, 1)])
-        return self.head(*self.propagation.grown(kept[None], half[:, first : len(features) - context]))
+        shown = slice(first, len(features) - context)
+        said = self.head(*self.propagation.grown(kept[None], half[:, shown]))
+        return said if likest is None else self._with_likeness(said, likest[:, shown])
 
     # --- pictures as they come: what Localizer calls ---
 
