@@ -34,6 +34,7 @@ IndexFolder = Annotated[
         "--index", metavar="FOLDER", envvar="LASTSEEN_INDEX", help="The index (default: this user's own)."
     ),
 ]
+ADD_SCHEMA, REMOVE_SCHEMA = "lastseen/index-add@1", "lastseen/index-remove@1"
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
 
 
@@ -107,6 +108,7 @@ def add(
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Take the readable part of damaged videos.")
     ] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -138,7 +140,8 @@ def add(
         if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
             raise VideoError(f"{source}: no such file; give a video file you may read")
     localizer = open_localizer(weights, False, None, device, quiet)
-    failed = 0
+    recorded_videos: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
     with open_index(folder, create=True) as index:
         index.sweep()
         for source in sources:
@@ -159,12 +162,17 @@ def add(
                         },
                         allow_truncated=allow_truncated,
                     )
-                _tell(index, done, quiet)
+                recorded_videos.append(_facts(index, done))
+                _tell(recorded_videos[-1], as_json, quiet)
+                if done.broke_off:
+                    raise VideoError(f"{done.broke_off}; what came before is kept")
             except VideoError as error:
-                if len(sources) == 1:
+                if len(sources) == 1 and not as_json:
                     raise
                 print(f"lastseen: {error}", file=sys.stderr)  # one bad file is no reason to leave the rest
-                failed += 1
+                failed.append({"source": source, "error": str(error)})
+    if as_json:
+        print(json.dumps({"schema": ADD_SCHEMA, "videos": recorded_videos, "failed": failed}))
     if failed:
         raise typer.Exit(ERROR)
 
@@ -190,20 +198,33 @@ def _record(
     return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
 
 
-def _tell(index: Index, done: Recording, quiet: bool) -> None:
+def _facts(index: Index, done: Recording) -> dict[str, Any]:
+    video = done.video
+    return {
+        "name": video.name,
+        "source": video.source,
+        "outcome": done.outcome,
+        "frames": video.frames - video.first,
+        "bytes": index.size_bytes(video),
+        "lost_frames": done.skipped,
+    }
+
+
+def _tell(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     from lastseen.index.answers import megabytes
     from lastseen.index.record import BUSY, KNOWN
 
-    video = done.video
-    if done.outcome == BUSY:
-        print(f"{video.name}: another process is indexing it")
-    elif done.outcome == KNOWN:
-        print(f"{video.name}: known already")
+    name = facts["name"]
+    if facts["lost_frames"] and not quiet:
+        print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
+    if as_json:
+        return
+    if facts["outcome"] == BUSY:
+        print(f"{name}: another process is indexing it")
+    elif facts["outcome"] == KNOWN:
+        print(f"{name}: known already")
     else:
-        size = megabytes(index.size_bytes(video))
-        print(f"{video.name}: {video.frames - video.first} frames kept, {size}")
-    if done.skipped and not quiet:
-        print(f"note: {done.skipped} frames came faster than they could be encoded", file=sys.stderr)
+        print(f"{name}: {facts['frames']} frames kept, {megabytes(facts['bytes'])}")
 
 
 @index.command("list")
@@ -228,6 +249,7 @@ def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fals
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to forget.")],
     folder: IndexFolder = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forget videos; their files stay where they are.
 
@@ -237,8 +259,13 @@ def remove(
 
     with open_index(folder) as index:
         chosen = [index.named(name) for name in names]
+        removed: list[dict[str, Any]] = []
         for video in chosen:
-            print(f"{video.name}: forgotten, {megabytes(index.remove(video))} freed")
+            removed.append({"name": video.name, "bytes": index.remove(video)})
+            if not as_json:
+                print(f"{video.name}: forgotten, {megabytes(removed[-1]['bytes'])} freed")
+    if as_json:
+        print(json.dumps({"schema": REMOVE_SCHEMA, "removed": removed}))
 
 
 @index.command()

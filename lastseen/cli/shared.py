@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastseen.errors import LastSeenError
+
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
-FOUND, NOT_FOUND, ERROR = 0, 1, 2
+FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
 
@@ -78,6 +80,8 @@ def open_localizer(
     began = time.monotonic()
     from lastseen.localizer import Localizer
 
+    if device is not None and device.startswith("meta"):  # torch's device that computes nothing
+        raise LastSeenError(f"device {device} cannot be used: it computes nothing; try cpu")
     localizer = Localizer.from_pretrained(weights, paper=paper, device=device, threshold=threshold)
     log.info("%s on %s, ready in %.1f s", localizer.model.title, localizer.device, time.monotonic() - began)
     if weights is None and not quiet:
@@ -113,15 +117,20 @@ def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True))
     task = bar.add_task(what, total=None)
+    started = False
 
     def show(done: int, total: int) -> None:
-        bar.start()  # only now: a mistake found before the work begins is one line, without a bar
+        nonlocal started
+        if not started:  # only now: a mistake found before the work begins is one line, without a bar
+            bar.start()
+            started = True
         bar.update(task, completed=done, total=total)
 
     try:
         yield show
     finally:
-        bar.stop()
+        if started:
+            bar.stop()
 
 
 @contextmanager

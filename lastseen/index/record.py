@@ -39,6 +39,7 @@ class Recording:
     video: IndexedVideo
     outcome: str
     skipped: int = 0  # samples of a live stream that came too fast
+    broke_off: str | None = None  # why a live stream ended before its time; what came before is kept
 
 
 def add_file(

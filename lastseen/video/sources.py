@@ -18,7 +18,7 @@ from lastseen.video import ROUNDING_S, Frame, _opened, _Source
 if TYPE_CHECKING:
     from typing import Self
 
-    from av import VideoFrame
+    from av import FFmpegError, Packet, VideoFrame, VideoStream
 
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "{}")}
 TIMEOUT_S = 10.0  # without a picture for so long, a stream has ended
@@ -86,15 +86,23 @@ class LiveVideo:
     def _read(self) -> None:
         import av
 
+        failure: FFmpegError | None = None
         try:
             with self._container as container:
-                self._sample(_Source(self.address, container, av))
+                source = _LiveSource(self.address, container, av)
+                self._sample(source)
+                failure = source.failure
         except VideoError as error:
             self._samples.put(error)
+            return
         except av.FFmpegError as error:
-            self._samples.put(VideoError(f"{self.address}: reading failed ({error.strerror})"))
-        else:
+            failure = error
+        if failure is None:
             self._samples.put(None)
+        elif isinstance(failure, av.error.ExitError):  # how libavformat says that time is up
+            self._samples.put(VideoError(f"{self.address}: nothing came for {self._timeout_s:g} s"))
+        else:
+            self._samples.put(VideoError(f"{self.address}: broke off ({failure.strerror})"))
 
     def _sample(self, source: _Source) -> None:
         shown: VideoFrame | None = None
@@ -115,6 +123,18 @@ class LiveVideo:
             shown = frame
         if shown is not None and self._samples.qsize() < WAITING:
             self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
+
+
+class _LiveSource(_Source):
+    """A stream that breaks off ends like any other, so that what the decoder still holds comes out."""
+
+    failure: FFmpegError | None = None
+
+    def packets(self, *streams: VideoStream) -> Iterator[Packet[Any]]:
+        try:
+            yield from super().packets(*streams)
+        except self._av.FFmpegError as error:
+            self.failure = error
 
 
 def _upright(frame: VideoFrame, size: tuple[int, int] | None) -> np.ndarray:
