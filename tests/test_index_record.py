@@ -23,7 +23,7 @@ from lastseen.index.live import record_live
 from lastseen.index.record import ADDED, KNOWN, add_file, follow_file
 from lastseen.index.search import search
 from lastseen.query import Query
-from lastseen.video.sources import LiveVideo, is_live, recorded_at
+from lastseen.video.sources import LiveVideo, is_live, recorded_at, without_password
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -366,6 +366,14 @@ def test_what_is_a_stream_and_what_a_file():
     assert not any(map(is_live, ("walk.mp4", "cameras/walk.mp4", "/home/me/camera.mp4", "a:b.mp4")))
     with pytest.raises(VideoError, match="cannot be opened"), LiveVideo("tcp://127.0.0.1:9", 5.0):
         pass
+
+
+def test_a_password_in_an_address_is_neither_kept_nor_said():
+    assert without_password("rtsp://me:se@ret@hall/live?a=b@c") == "rtsp://hall/live?a=b@c"
+    assert without_password("rtsp://hall/live") == "rtsp://hall/live"
+    with pytest.raises(VideoError) as refused, LiveVideo("rtsp://me:secret@127.0.0.1:9/x", 5.0):
+        pass
+    assert "secret" not in str(refused.value)
 
 
 def test_the_date_of_a_recording_is_the_files_own(tmp_path, videos):

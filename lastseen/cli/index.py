@@ -121,7 +121,7 @@ def add(
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import expanded
     from lastseen.index.originals import shard as part_of
-    from lastseen.video.sources import is_live
+    from lastseen.video.sources import is_live, without_password
 
     if keep not in ("full", "compact"):
         raise IndexStoreError(f"--keep {keep}: choose full or compact")
@@ -147,7 +147,8 @@ def add(
         for source in sources:
             options = {"keep": keep, "name": name, "recorded": moment}
             try:
-                with progress_bar(Path(source).name, "frames", quiet) as progress:
+                shown = name or (without_password(source) if is_live(source) else Path(source).name)
+                with progress_bar(shown, "frames", quiet) as progress:
                     done = _record(
                         index,
                         localizer,
@@ -170,7 +171,7 @@ def add(
                 if len(sources) == 1 and not as_json:
                     raise
                 print(f"lastseen: {error}", file=sys.stderr)  # one bad file is no reason to leave the rest
-                failed.append({"source": source, "error": str(error)})
+                failed.append({"source": without_password(source), "error": str(error)})
     if as_json:
         print(json.dumps({"schema": ADD_SCHEMA, "videos": recorded_videos, "failed": failed}))
     if failed:

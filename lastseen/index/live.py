@@ -42,15 +42,15 @@ def record_live(
         frames = live.frames()
         first = next(frames, None)
         if first is None:
-            raise VideoError(f"{address}: ended before the first picture came")
+            raise VideoError(f"{live.address}: ended before the first picture came")
         began = time.time()
         height, width = first.image.shape[:2]
         date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
         video = index.catalogue.add(
-            f"{name or address} {date}",
-            source=address,
+            f"{name or live.address} {date}",
+            source=live.address,  # without a password, if there was one
             kind=LIVE,
-            identity=f"live:{address}:{time.time_ns()}",
+            identity=f"live:{live.address}:{time.time_ns()}",
             width=width,
             height=height,
             fps=localizer.fps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -32,6 +33,11 @@ def is_live(source: str) -> bool:
     return "://" in source or source == "camera" or source.startswith(("camera:", "/dev/video"))
 
 
+def without_password(address: str) -> str:
+    """rtsp://me:secret@hall/live -> rtsp://hall/live, for all that is kept or said of it."""
+    return re.sub(r"(?<=://)[^/]*@", "", address)
+
+
 def recorded_at(path: Path) -> float | None:
     """When the file says that it was recorded, in seconds since 1970; None if it does not say."""
     with _opened(path) as source:
@@ -55,12 +61,13 @@ class LiveVideo:
     """
 
     def __init__(self, address: str, fps: float, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.address, self.fps, self._timeout_s = address, fps, timeout_s
+        self._whole_address, self.fps, self._timeout_s = address, fps, timeout_s
+        self.address = without_password(address)
         self._samples: queue.Queue[Frame | VideoError | None] = queue.Queue()
         self._stop = threading.Event()
 
     def __enter__(self) -> Self:
-        self._container = _open_live(self.address, self._timeout_s)
+        self._container = _open_live(self._whole_address, self._timeout_s)
         # A daemon: a camera that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -158,4 +165,5 @@ def _open_live(address: str, timeout_s: float) -> Any:
         return av.open(name, format=form, options=options, timeout=(timeout_s, timeout_s))
     except (av.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise VideoError(f"{address}: cannot be opened ({reason}); check the address or the camera") from None
+        shown = without_password(address)
+        raise VideoError(f"{shown}: cannot be opened ({reason}); check the address or the camera") from None
