@@ -79,7 +79,7 @@ def test_a_misspelt_command_is_one_line(run, arguments, says):
 
 
 def test_our_own_mistakes_are_one_line_and_not_taken_for_not_found(run, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("first line\nsecond")
 
     monkeypatch.setattr("lastseen.doctor.examine", broken)
@@ -90,7 +90,7 @@ def test_our_own_mistakes_are_one_line_and_not_taken_for_not_found(run, monkeypa
 
 
 def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lastseen.doctor.examine", interrupted)

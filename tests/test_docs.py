@@ -87,6 +87,13 @@ def test_commands_and_their_options_exist(page):
     start_log(verbose=False)  # -v was parsed too
 
 
+def test_the_picture_on_top_of_the_readme_moves_and_is_small():
+    first = LINK.findall((ROOT / "README.md").read_text())[0]
+    with Image.open(ROOT / first) as picture:
+        assert picture.n_frames > 30 and picture.width == 640
+    assert (ROOT / first).stat().st_size < 1_500_000
+
+
 def test_the_annotations_that_are_shown_can_be_read(tmp_path):
     (example,) = blocks(ROOT / "docs" / "evaluation.md", "json")
     (tmp_path / "annotations.json").write_text(example)
