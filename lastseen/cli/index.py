@@ -140,10 +140,10 @@ def add(
         if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
             raise VideoError(f"{source}: no such file; give a video file you may read")
     localizer = open_localizer(weights, False, None, device, quiet)
-    recorded_videos: list[dict[str, Any]] = []
-    failed: list[dict[str, str]] = []
+    failed = 0
     with open_index(folder, create=True) as index:
         index.sweep()
+        told: dict[str, Any] = {"schema": ADD_SCHEMA, "videos": [], "failed": []}
         for source in sources:
             options = {"keep": keep, "name": name, "recorded": moment}
             try:
@@ -163,17 +163,18 @@ def add(
                         },
                         allow_truncated=allow_truncated,
                     )
-                recorded_videos.append(_facts(index, done))
-                _tell(recorded_videos[-1], as_json, quiet)
+                told["videos"].append(_facts(index, done))
+                _tell(told["videos"][-1], as_json, quiet)
                 if done.broke_off:
                     raise VideoError(f"{done.broke_off}; what came before is kept")
             except VideoError as error:
                 if len(sources) == 1 and not as_json:
                     raise
                 print(f"lastseen: {error}", file=sys.stderr)  # one bad file is no reason to leave the rest
-                failed.append({"source": without_password(source), "error": str(error)})
+                told["failed"].append({"source": without_password(source), "error": str(error)})
+                failed += 1
     if as_json:
-        print(json.dumps({"schema": ADD_SCHEMA, "videos": recorded_videos, "failed": failed}))
+        print(json.dumps(told))
     if failed:
         raise typer.Exit(ERROR)
 

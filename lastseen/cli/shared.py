@@ -36,6 +36,12 @@ def _say_more(wanted: bool) -> bool:
     return wanted
 
 
+def _computing(device: str | None) -> str | None:
+    if device is not None and device.startswith("meta"):  # torch knows it, but it computes nothing
+        raise LastSeenError(f"device {device} cannot be used: it computes nothing; try cpu")
+    return device
+
+
 def _devices(incomplete: str) -> list[str]:
     """For the shell; torch would know more, but takes seconds to ask."""
     return [name for name in ("cpu", "cuda", "cuda:0", "cuda:1") if name.startswith(incomplete)]
@@ -55,6 +61,7 @@ Device = Annotated[
     typer.Option(
         metavar="NAME",
         envvar="LASTSEEN_DEVICE",
+        callback=_computing,
         autocompletion=_devices,
         help="cpu, cuda, cuda:1 ... (default: the best).",
     ),
@@ -80,8 +87,6 @@ def open_localizer(
     began = time.monotonic()
     from lastseen.localizer import Localizer
 
-    if device is not None and device.startswith("meta"):  # torch's device that computes nothing
-        raise LastSeenError(f"device {device} cannot be used: it computes nothing; try cpu")
     localizer = Localizer.from_pretrained(weights, paper=paper, device=device, threshold=threshold)
     log.info("%s on %s, ready in %.1f s", localizer.model.title, localizer.device, time.monotonic() - began)
     if weights is None and not quiet:
