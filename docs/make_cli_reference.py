@@ -7,6 +7,7 @@ python docs/make_cli_reference.py --check    # status 1 if it is not up to date
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,24 @@ OPENING = """\
 Made by `python docs/make_cli_reference.py` from `--help`; do not edit.
 
 Shell completion: `lastseen --install-completion`, or `lastseen --show-completion` to see what it would add.
+
+Answers go to stdout, everything else to stderr. Exit status: 0 done or found, 1 not found (or not valid, or
+damaged), 2 an error, in one line, 130 interrupted; `-v` adds where an error comes from. `--json` prints one
+object that names its schema.
 """
 
 
 def reference() -> str:
     group = get_command(app)
     context = group.make_context("lastseen", ["x"], resilient_parsing=True, terminal_width=WIDTH)
-    parts = [OPENING, _environment(), _section(group, context)]
-    for name, command in group.commands.items():
-        inner = command.make_context(name, ["x"], parent=context, resilient_parsing=True)
-        parts.append(_section(command, inner))
-    return "\n".join(parts)
+    return "\n".join([OPENING, _environment(), *_sections(group, context)])
+
+
+def _sections(command: Any, context: Any) -> Iterator[str]:
+    """A command, and below it its actions, if it has any."""
+    yield _section(command, context)
+    for name, action in getattr(command, "commands", {}).items():
+        yield from _sections(action, action.make_context(name, ["x"], parent=context, resilient_parsing=True))
 
 
 def _environment() -> str:

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from lastseen.box import Box as Box
     from lastseen.errors import LastSeenError as LastSeenError
+    from lastseen.index import Index as Index
     from lastseen.localizer import Localizer as Localizer
     from lastseen.model import VQLoC as VQLoC
     from lastseen.query import Query as Query
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Box": "box",
     "FramePredictions": "track",
+    "Index": "index",
     "LastSeenError": "errors",
     "Localizer": "localizer",
     "Query": "query",

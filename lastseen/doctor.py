@@ -49,8 +49,8 @@ class Finding:
     advice: str = ""
 
 
-def examine(index: Path | None = None) -> list[Finding]:
-    """All checks; `index` is the folder whose disk matters (LASTSEEN_INDEX, or here, if not given)."""
+def examine(index: Path | None = None, *, usual: Path = Path()) -> list[Finding]:
+    """All checks; `index` is the folder whose disk matters (else LASTSEEN_INDEX, else the usual one)."""
     named = index or os.environ.get("LASTSEEN_INDEX")
     checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
         ("python", check_python),
@@ -62,7 +62,7 @@ def examine(index: Path | None = None) -> list[Finding]:
         ("engine", check_engine),
         ("weights", check_weights),
         ("model", check_model),
-        ("disk", lambda: check_disk(Path(named or "."), needed=bool(named))),
+        ("disk", lambda: check_disk(Path(named or usual), needed=bool(named))),
         ("settings", check_settings),
     )
     return [_safely(name, check) for name, check in checks]

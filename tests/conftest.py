@@ -6,6 +6,18 @@ import pytest
 import torch
 
 from lastseen.cli import main
+from lastseen.doctor import SETTINGS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_home(tmp_path_factory):
+    """Whoever runs the tests may have an index and settings of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in SETTINGS:
+            patch.delenv(name, raising=False)
+        for name in ("XDG_DATA_HOME", "LOCALAPPDATA"):
+            patch.setenv(name, str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ def test_the_reference_is_up_to_date(monkeypatch):
 
 def test_the_reference_has_every_command_and_every_variable():
     text = (ROOT / "docs" / "cli.md").read_text()
-    commands = re.findall(r"^## lastseen (\S+)$", text, re.MULTILINE)
-    assert {"find", "evaluate", "export", "doctor"} <= set(commands)
+    commands = re.findall(r"^## lastseen (.+)$", text, re.MULTILINE)
+    assert {"find", "evaluate", "export", "doctor", "index add", "index verify"} <= set(commands)
     assert len(commands) == len(set(commands))
     assert set(re.findall(r"\[env var:\s+(LASTSEEN_\w+)", text)) == set(SETTINGS)
 
@@ -60,6 +60,47 @@ def complete(*words: str) -> list[str]:
 )
 def test_the_shell_completes(words, offered):
     assert set(complete(*words)) == offered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing"], "no such command 'nothing'; see lastseen --help"),
+        (["find", "--boxes", "1"], "no such option: --boxes"),
+        (["find", "a.jpg", "b.mp4", "--threshold", "2"], "invalid value for '--threshold'"),
+        (["index", "add"], "missing argument 'VIDEO...'; see lastseen index add --help"),
+        (["validate", "--annotations", "a.json"], "missing option '--predictions'"),
+    ],
+)
+def test_a_misspelt_command_is_one_line(run, arguments, says):
+    status, out, err = run(*arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"lastseen: {says}")
+
+
+def test_our_own_mistakes_are_one_line_and_not_taken_for_not_found(run, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("first line\nsecond")
+
+    monkeypatch.setattr("lastseen.doctor.examine", broken)
+    status, out, err = run("doctor")
+    assert (status, out) == (2, "")
+    assert err.startswith("lastseen: internal error") and "RuntimeError: first line)" in err
+    assert run("-v", "doctor")[2].startswith("Traceback")
+
+
+def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lastseen.doctor.examine", interrupted)
+    assert run("doctor") == (130, "", "lastseen: interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m lastseen find --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_environment_variables_stand_in_for_options(run, tmp_path, monkeypatch):

@@ -80,6 +80,7 @@ def test_the_public_names_are_a_list_and_all_are_there():
     assert lastseen.__all__ == [
         "Box",
         "FramePredictions",
+        "Index",
         "LastSeenError",
         "Localizer",
         "Query",

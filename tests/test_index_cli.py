@@ -150,6 +150,28 @@ def test_indexing_again_says_that_it_is_known_and_one_bad_file_does_not_stop_the
     assert sum("text.mp4" in err for _, _, err in parts) == 1
 
 
+def test_a_date_can_be_corrected(run, indexed, tmp_path):
+    copied = shutil.copytree(indexed / "index", tmp_path / "copy")
+    where = ("--index", copied, "-q")
+    assert run("index", "walk.mp4", *where, "--recorded", "2026-11-16 08:00")[:2] == (
+        0,
+        "walk.mp4: known already\n",
+    )
+    assert "Last seen on 2026-11-16 at 08:00:0" in run("find", "thing.png", *where)[1]
+
+
+def test_adding_and_removing_as_json(run, indexed, tmp_path):
+    where = ("--index", tmp_path / "index", "--json")
+    added = json.loads(run("index", "walk.mp4", *where, "-q")[1])
+    (video,) = added["videos"]
+    assert added["schema"] == "lastseen/index-add@1" and added["failed"] == []
+    assert (video["name"], video["outcome"], video["frames"]) == ("walk.mp4", "added", 11)
+    status, out, err = run("index", "thing.png", *where, "-q")
+    assert status == 2 and one_line(err) and "is a picture" in json.loads(out)["failed"][0]["error"]
+    removed = json.loads(run("index", "remove", "walk", *where)[1])
+    assert removed["removed"] == [{"name": "walk.mp4", "bytes": video["bytes"]}]
+
+
 def test_when_the_video_is_gone_the_answer_stands_and_the_picture_does_not(run, folder, tmp_path):
     shutil.copy(folder / "walk.mp4", tmp_path / "gone.mp4")
     where = ("--index", tmp_path / "index", "-q")

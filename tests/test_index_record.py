@@ -4,11 +4,13 @@ import errno
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from lastseen.index.live import record_live
 from lastseen.index.record import ADDED, KNOWN, add_file, follow_file
 from lastseen.index.search import search
 from lastseen.query import Query
-from lastseen.video.sources import LiveVideo, is_live, recorded_at
+from lastseen.video.sources import LiveVideo, is_live, recorded_at, without_password
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -256,9 +258,10 @@ def test_a_question_survives_that_old_frames_are_dropped_meanwhile(tmp_path, sho
 
 
 @contextmanager
-def server(data: bytes, seconds: float):
-    """Sends `data` evenly over so many seconds to whoever connects."""
+def server(data: bytes, seconds: float, then: str = "close"):
+    """Sends `data` evenly over so many seconds to whoever connects; then closes, hangs or dies."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        over = threading.Event()
 
         def send() -> None:
             connection, _ = listening.accept()
@@ -266,10 +269,15 @@ def server(data: bytes, seconds: float):
                 for start in range(0, len(data), len(data) // 40):
                     connection.sendall(data[start : start + len(data) // 40])
                     time.sleep(seconds / 40)
+                if then == "hang":
+                    over.wait(10)
+                if then == "die":  # closed without lingering: the other side gets a reset
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
         thread = threading.Thread(target=send, daemon=True)
         thread.start()
         yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        over.set()
         thread.join(10)
 
 
@@ -291,6 +299,48 @@ def test_a_stream_is_indexed_while_it_runs(tmp_path, stream, short_segments):
         assert before - 1 < video.recorded_at < time.time()
         assert index.verify(video) == []
         assert search(index, localizer, {"it": QUERY})["it"]
+
+
+@pytest.mark.parametrize(
+    ("then", "says"), [("hang", "nothing came for 1 s"), ("die", "broke off (Connection")]
+)
+def test_of_a_stream_that_breaks_off_what_came_before_is_kept(tmp_path, stream, then, says):
+    localizer = tiny_localizer()
+    with Index(tmp_path, create=True) as index, server(stream[: len(stream) // 2], 0.4, then) as address:
+        done = record_live(index, localizer, address, timeout_s=1.0)
+        assert done.broke_off.startswith(f"{address}: ") and says in done.broke_off
+        assert 24 <= done.video.frames <= 27  # half of ten seconds; also what the decoder still held
+        assert done.video.complete and index.verify(done.video) == []
+        assert search(index, localizer, {"it": QUERY})["it"]
+
+
+class _Http(BaseHTTPRequestHandler):
+    """The stream over HTTP: whole, or less than was promised."""
+
+    data = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "video/mp2t")
+        promised = len(self.data) * (2 if self.path == "/short" else 1)
+        self.send_header("Content-Length", str(promised))
+        self.end_headers()
+        self.wfile.write(self.data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("path", "broke_off"), [("/whole", False), ("/short", True)])
+def test_a_stream_over_http(tmp_path, stream, path, broke_off):
+    kind = type("Http", (_Http,), {"data": stream})
+    with Index(tmp_path, create=True) as index, ThreadingHTTPServer(("127.0.0.1", 0), kind) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{listening.server_port}{path}"
+        done = record_live(index, tiny_localizer(), address, timeout_s=2.0)
+        listening.shutdown()
+        assert bool(done.broke_off) is broke_off
+        assert done.video.frames + done.skipped >= 49 and done.video.source == address
 
 
 def test_samples_that_come_too_fast_are_lost_but_keep_their_places(monkeypatch, tmp_path, stream):
@@ -316,6 +366,14 @@ def test_what_is_a_stream_and_what_a_file():
     assert not any(map(is_live, ("walk.mp4", "cameras/walk.mp4", "/home/me/camera.mp4", "a:b.mp4")))
     with pytest.raises(VideoError, match="cannot be opened"), LiveVideo("tcp://127.0.0.1:9", 5.0):
         pass
+
+
+def test_a_password_in_an_address_is_neither_kept_nor_said():
+    assert without_password("rtsp://me:se@ret@hall/live?a=b@c") == "rtsp://hall/live?a=b@c"
+    assert without_password("rtsp://hall/live") == "rtsp://hall/live"
+    with pytest.raises(VideoError) as refused, LiveVideo("rtsp://me:secret@127.0.0.1:9/x", 5.0):
+        pass
+    assert "secret" not in str(refused.value)
 
 
 def test_the_date_of_a_recording_is_the_files_own(tmp_path, videos):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -17,9 +18,11 @@ from lastseen.cli.find import find
 from lastseen.cli.index import index
 from lastseen.cli.models import calibrate, convert, train
 from lastseen.cli.serve import serve
-from lastseen.cli.shared import ERROR, FOUND, Verbose, log, start_log
+from lastseen.cli.shared import ERROR, FOUND, INTERRUPTED, Verbose, log, start_log
 from lastseen.cli.synth import synth
 from lastseen.errors import LastSeenError
+
+UsageError: Any = typer.BadParameter.__base__  # Typer has Click's errors within itself or beside, by version
 
 app = typer.Typer(
     name="lastseen",
@@ -33,17 +36,27 @@ app = typer.Typer(
 
 
 def main() -> NoReturn:
-    """Errors that a user can cause are one line and status 2; a reader that went away is no error."""
+    """One line and status 2 for errors, ours too: 1 means "not found". A reader that went away is none."""
     try:
-        app(standalone_mode=True)
+        status = app(prog_name="lastseen", standalone_mode=False)  # what a command's typer.Exit says
+        sys.stdout.flush()
     except LastSeenError as error:
         _fail(str(error))
+    except UsageError as error:
+        _fail_usage(error)
     except KeyboardInterrupt:
-        _fail("interrupted")
+        status = INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(FOUND)
-    sys.exit(FOUND)
+        _leave_reader()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # Typer makes an error of it
+            _leave_reader()
+        raise
+    except Exception as error:
+        _fail(f"internal error, please report it ({_first_line(error)}); 'lastseen -v ...' tells where")
+    if status == INTERRUPTED:
+        _fail("interrupted", INTERRUPTED)
+    sys.exit(status or FOUND)
 
 
 def _version(wanted: bool) -> None:
@@ -67,8 +80,27 @@ for command in (find, serve, evaluate, validate, export, convert, synth, train, 
     app.command()(command)
 
 
-def _fail(message: str) -> NoReturn:
-    if log.isEnabledFor(logging.INFO):
+def _fail(message: str, status: int = ERROR) -> NoReturn:
+    if log.isEnabledFor(logging.INFO) and status == ERROR:
         traceback.print_exc()
     print(f"lastseen: {message}", file=sys.stderr)
-    sys.exit(ERROR)
+    sys.exit(status)
+
+
+def _fail_usage(error: Any) -> NoReturn:
+    message = error.format_message()
+    if "\n" in message:  # no arguments: it is the help
+        print(message, file=sys.stderr)
+        sys.exit(ERROR)
+    command = error.ctx.command_path if error.ctx else "lastseen"
+    _fail(f"{message[:1].lower()}{message[1:].rstrip('.')}; see {command} --help")
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _leave_reader() -> NoReturn:
+    """Nobody reads on; what is still in the buffer goes nowhere, instead of failing at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(FOUND)

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from lastseen.cli.index import IndexFolder
 from lastseen.cli.shared import AsJson
 
 
-def doctor(
-    index: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", envvar="LASTSEEN_INDEX", help="Where an index is or would be (default: here)."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def doctor(index: IndexFolder = None, as_json: AsJson = False) -> None:
     """Say what this machine offers, what is wrong with it, and what to do about that.
 
     Example: lastseen doctor
@@ -27,7 +18,8 @@ def doctor(
     Exit status: 0 all that is needed works, 1 something is broken.
     """
     from lastseen.doctor import as_dict, as_text, examine, is_healthy
+    from lastseen.index import default_folder
 
-    findings = examine(index)
+    findings = examine(index, usual=default_folder())
     print(json.dumps(as_dict(findings)) if as_json else as_text(findings))
     raise typer.Exit(0 if is_healthy(findings) else 1)

@@ -129,6 +129,8 @@ def find(
     if written.wanted and len(question.names) > 1:
         raise QueryError(f"pictures and videos show one thing, not {len(question.names)}: ask one by one")
     second, date = (None, None) if before is None else parse_moment(before)
+    if second is not None and not second > 0:
+        raise QueryError(f"--before {before}: a video starts at 0 s, ask after that")
 
     def localizer() -> Localizer:  # once the question is known to make sense
         chosen = engine or (engine_of(folder) if asks_index and not paper else None)

@@ -35,6 +35,7 @@ IndexFolder = Annotated[
         "--index", metavar="FOLDER", envvar="LASTSEEN_INDEX", help="The index (default: this user's own)."
     ),
 ]
+ADD_SCHEMA, REMOVE_SCHEMA = "lastseen/index-add@1", "lastseen/index-remove@1"
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
 
 
@@ -121,6 +122,7 @@ def add(
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Take the readable part of damaged videos.")
     ] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -133,7 +135,7 @@ def add(
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import expanded
     from lastseen.index.originals import shard as part_of
-    from lastseen.video.sources import is_live
+    from lastseen.video.sources import is_live, without_password
 
     if keep not in ("full", "compact"):
         raise IndexStoreError(f"--keep {keep}: choose full or compact")
@@ -155,10 +157,12 @@ def add(
     failed = 0
     with open_index(folder, create=True) as index:
         index.sweep()
+        told: dict[str, Any] = {"schema": ADD_SCHEMA, "videos": [], "failed": []}
         for source in sources:
             options = {"keep": keep, "name": name, "recorded": moment}
             try:
-                with progress_bar(Path(source).name, "frames", quiet) as progress:
+                shown = name or (without_password(source) if is_live(source) else Path(source).name)
+                with progress_bar(shown, "frames", quiet) as progress:
                     done = _record(
                         index,
                         localizer,
@@ -173,12 +177,18 @@ def add(
                         },
                         allow_truncated=allow_truncated,
                     )
-                _tell(index, done, quiet)
+                told["videos"].append(_facts(index, done))
+                _tell(told["videos"][-1], as_json, quiet)
+                if done.broke_off:
+                    raise VideoError(f"{done.broke_off}; what came before is kept")
             except VideoError as error:
-                if len(sources) == 1:
+                if len(sources) == 1 and not as_json:
                     raise
                 print(f"lastseen: {error}", file=sys.stderr)  # one bad file is no reason to leave the rest
+                told["failed"].append({"source": without_password(source), "error": str(error)})
                 failed += 1
+    if as_json:
+        print(json.dumps(told))
     if failed:
         raise typer.Exit(ERROR)
 
@@ -204,20 +214,33 @@ def _record(
     return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
 
 
-def _tell(index: Index, done: Recording, quiet: bool) -> None:
+def _facts(index: Index, done: Recording) -> dict[str, Any]:
+    video = done.video
+    return {
+        "name": video.name,
+        "source": video.source,
+        "outcome": done.outcome,
+        "frames": video.frames - video.first,
+        "bytes": index.size_bytes(video),
+        "lost_frames": done.skipped,
+    }
+
+
+def _tell(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     from lastseen.index.answers import megabytes
     from lastseen.index.record import BUSY, KNOWN
 
-    video = done.video
-    if done.outcome == BUSY:
-        print(f"{video.name}: another process is indexing it")
-    elif done.outcome == KNOWN:
-        print(f"{video.name}: known already")
+    name = facts["name"]
+    if facts["lost_frames"] and not quiet:
+        print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
+    if as_json:
+        return
+    if facts["outcome"] == BUSY:
+        print(f"{name}: another process is indexing it")
+    elif facts["outcome"] == KNOWN:
+        print(f"{name}: known already")
     else:
-        size = megabytes(index.size_bytes(video))
-        print(f"{video.name}: {video.frames - video.first} frames kept, {size}")
-    if done.skipped and not quiet:
-        print(f"note: {done.skipped} frames came faster than they could be encoded", file=sys.stderr)
+        print(f"{name}: {facts['frames']} frames kept, {megabytes(facts['bytes'])}")
 
 
 @index.command("list")
@@ -242,6 +265,7 @@ def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fals
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to forget.")],
     folder: IndexFolder = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forget videos; their files stay where they are.
 
@@ -251,8 +275,13 @@ def remove(
 
     with open_index(folder) as index:
         chosen = [index.named(name) for name in names]
+        removed: list[dict[str, Any]] = []
         for video in chosen:
-            print(f"{video.name}: forgotten, {megabytes(index.remove(video))} freed")
+            removed.append({"name": video.name, "bytes": index.remove(video)})
+            if not as_json:
+                print(f"{video.name}: forgotten, {megabytes(removed[-1]['bytes'])} freed")
+    if as_json:
+        print(json.dumps({"schema": REMOVE_SCHEMA, "removed": removed}))
 
 
 @index.command()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lastseen.cli.shared import Annotations, Device, Quiet, progress_bar
+from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose, progress_bar
 from lastseen.errors import LastSeenError
 
 
 def convert(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT.pt", help="Published by the authors.")],
     out: Annotated[Path, typer.Argument(metavar="OUT/", help="The folder to make.")],
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Convert a published VQLoC checkpoint to a model folder that 'find --weights' takes.
 
@@ -23,6 +27,10 @@ def convert(
 
     model, unused = convert_published(checkpoint)
     save_model(model, out)
+    if as_json:
+        facts = {"model": str(out), "title": model.title, "clip_length": model.clip_length}
+        print(json.dumps({"schema": "lastseen/conversion@1", **facts, "unused_keys": unused}))
+        return
     print(f"{out}: {model.title}, clips of {model.clip_length} frames")
     print(f"{len(unused)} keys of the checkpoint are used by no forward pass and were left out:")
     for key in unused:
@@ -52,6 +60,8 @@ def train(
     ] = None,
     list_recipes: Annotated[bool, typer.Option("--list-recipes", help="Name the recipes and end.")] = False,
     device: Device = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train a model by a recipe.
 
@@ -63,6 +73,10 @@ def train(
     from lastseen.train.fields import parse_setting, with_settings
     from lastseen.train.recipes import RECIPES, find_recipe
 
+    if list_recipes and as_json:
+        recipes = {name: known.about for name, known in RECIPES.items()}
+        print(json.dumps({"schema": "lastseen/recipes@1", "recipes": recipes}))
+        return
     if list_recipes:
         for name, known in RECIPES.items():
             print(f"{name:16} {known.about}")
@@ -74,7 +88,9 @@ def train(
     wanted = [(name, str(path)) for name, path in paths if path is not None]
     config = with_settings(chosen.make(), [*map(parse_setting, settings or []), *wanted])
     message = chosen.run(config, out, device=device, minutes=minutes)
-    if message:
+    if as_json:
+        print(json.dumps({"schema": "lastseen/training@1", "folder": str(out), "message": message}))
+    elif message:
         print(message)
 
 
@@ -86,7 +102,9 @@ def calibrate(
         Path | None, typer.Option(metavar="FILE", help="Questions about things that are not there.")
     ] = None,
     device: Device = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a model's scores to videos with known answers, so that they say how often it is right.
 
@@ -106,6 +124,14 @@ def calibrate(
     before = calibration_error(*outcome(answered, localizer.rule))
     after = calibration_error(*held_out(answered, localizer.rule))
     save_rule(rule, model)
+    if as_json:
+        errors = {"error_before": before, "error_held_out": after}
+        print(
+            json.dumps(
+                {"schema": "lastseen/calibration@1", "model": str(model), "rule": asdict(rule), **errors}
+            )
+        )
+        return
     print(
         f"{model}: gain {rule.gain:g}, shift {rule.shift:g}, slope {rule.slope:.3g}, offset {rule.offset:.3g}"
     )

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastseen.errors import LastSeenError
+
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
-FOUND, NOT_FOUND, ERROR = 0, 1, 2
+FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
 
@@ -32,6 +34,12 @@ def _say_more(wanted: bool) -> bool:
     if wanted:
         start_log(verbose=True)
     return wanted
+
+
+def _computing(device: str | None) -> str | None:
+    if device is not None and device.startswith("meta"):  # torch knows it, but it computes nothing
+        raise LastSeenError(f"device {device} cannot be used: it computes nothing; try cpu")
+    return device
 
 
 def _devices(incomplete: str) -> list[str]:
@@ -58,6 +66,7 @@ Device = Annotated[
     typer.Option(
         metavar="NAME",
         envvar="LASTSEEN_DEVICE",
+        callback=_computing,
         autocompletion=_devices,
         help="cpu, cuda, cuda:1 ... (default: the best).",
     ),
@@ -136,15 +145,20 @@ def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True))
     task = bar.add_task(what, total=None)
+    started = False
 
     def show(done: int, total: int) -> None:
-        bar.start()  # only now: a mistake found before the work begins is one line, without a bar
+        nonlocal started
+        if not started:  # only now: a mistake found before the work begins is one line, without a bar
+            bar.start()
+            started = True
         bar.update(task, completed=done, total=total)
 
     try:
         yield show
     finally:
-        bar.stop()
+        if started:
+            bar.stop()
 
 
 @contextmanager

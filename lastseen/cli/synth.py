@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lastseen.cli.shared import Device, Quiet, progress_bar
+from lastseen.cli.shared import AsJson, Device, Quiet, Verbose, progress_bar
 
 
 def synth(
@@ -35,7 +36,9 @@ def synth(
     ] = False,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that render.")] = 1,
     device: Device = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Render first-person videos with perfect answers, in the VQ2D schema.
 
@@ -53,7 +56,7 @@ def synth(
     where = checked_device(device) if device else best_device()
     if preview:
         write_preview(out, open_split(), seed=seed, settings=settings, device=where)
-        print(f"Look at {out}.")
+        _say({"preview": str(out)}, f"Look at {out}.", as_json)
         return
     with progress_bar("rendering", "episodes", quiet) as progress:
         annotations = write_dataset(
@@ -67,4 +70,9 @@ def synth(
             workers=workers,
             progress=progress,
         )
-    print(f"{annotations}: {episodes} episodes")
+    facts = {"annotations": str(annotations), "episodes": episodes}
+    _say(facts, f"{annotations}: {episodes} episodes", as_json)
+
+
+def _say(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps({"schema": "lastseen/synth@1", **facts}) if as_json else text)

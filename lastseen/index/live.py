@@ -33,7 +33,8 @@ def record_live(
 ) -> Recording:
     """Index a camera or a stream as it runs, until it ends, `minutes` are over or Ctrl-C.
 
-    Each run is a video of its own. With `keep_hours`, what is older is dropped, of earlier runs too.
+    Each run is a video of its own. With `keep_hours`, what is older is dropped, of earlier runs too. If the
+    stream breaks off, what came before is kept, and `broke_off` of the Recording says why.
     """
     index.bind(localizer)
     until = None if minutes is None else time.monotonic() + 60 * minutes
@@ -41,15 +42,15 @@ def record_live(
         frames = live.frames()
         first = next(frames, None)
         if first is None:
-            raise VideoError(f"{address}: ended before the first picture came")
+            raise VideoError(f"{live.address}: ended before the first picture came")
         began = time.time()
         height, width = first.image.shape[:2]
         date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
         video = index.catalogue.add(
-            f"{name or address} {date}",
-            source=address,
+            f"{name or live.address} {date}",
+            source=live.address,  # without a password, if there was one
             kind=LIVE,
-            identity=f"live:{address}:{time.time_ns()}",
+            identity=f"live:{live.address}:{time.time_ns()}",
             width=width,
             height=height,
             fps=localizer.fps,
@@ -59,7 +60,7 @@ def record_live(
         )
         with index.writing(video):
             recorder = Recorder(index, localizer, video, commit_s=commit_s)
-            skipped = 0
+            skipped, broke_off = 0, None
             try:
                 for features, lost in _live_features(localizer, first, frames):
                     recorder.append(features)
@@ -71,9 +72,11 @@ def record_live(
                         break
             except KeyboardInterrupt:
                 pass  # the way to end a recording
+            except VideoError as error:
+                broke_off = str(error)
             finally:
                 recorder.commit(complete=1, duration_s=recorder.end / localizer.fps)
-    return Recording(recorder.video, ADDED, skipped)
+    return Recording(recorder.video, ADDED, skipped, broke_off)
 
 
 def _live_features(
@@ -84,15 +87,23 @@ def _live_features(
     batch: list[Frame] = []
     last: Tensor | None = None
     reached = -1
-    for frame in chain([first], frames):
-        batch.append(frame)
-        if len(batch) == localizer.batch:
+    failure: VideoError | None = None
+    pictures = chain([first], frames)
+    while failure is None:
+        try:
+            frame = next(pictures, None)
+        except VideoError as error:
+            frame, failure = None, error  # told once what came before is encoded
+        if frame is not None:
+            batch.append(frame)
+        if batch and (frame is None or len(batch) == localizer.batch):
             rows, last = _filled(localizer, batch, last, reached)
             yield rows, len(rows) - len(batch)
             reached, batch = batch[-1].index, []
-    if batch:
-        rows, last = _filled(localizer, batch, last, reached)
-        yield rows, len(rows) - len(batch)
+        if frame is None:
+            break
+    if failure is not None:
+        raise failure
 
 
 def _filled(

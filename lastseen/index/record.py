@@ -39,6 +39,7 @@ class Recording:
     video: IndexedVideo
     outcome: str
     skipped: int = 0  # samples of a live stream that came too fast
+    broke_off: str | None = None  # why a live stream ended before its time; what came before is kept
 
 
 def add_file(
@@ -58,7 +59,7 @@ def add_file(
     path = Path(path).absolute()
     known = known_by_path(index, path)
     if known and known.complete:
-        return Recording(known, KNOWN)
+        return Recording(_dated(index, known, recorded), KNOWN)
     source = Video(path, allow_truncated=allow_truncated)
     total = source.frame_count(localizer.fps)
     video = known or entered(index, source, total, keep, name, recorded)
@@ -66,6 +67,7 @@ def add_file(
         if not mine:
             return Recording(video, BUSY)
         video = index.catalogue.video(video.id)  # another process may have finished it meanwhile
+        video = _dated(index, video, recorded)
         if video.complete:
             return Recording(video, KNOWN)
         recorder = Recorder(index, localizer, video, commit_s=commit_s)
@@ -133,6 +135,13 @@ def follow_file(
                 time.sleep(max(POLL_S, 4 * looking_s))  # some formats must be read through to find their end
         _finish(recorder, source)
     return Recording(recorder.video, ADDED)
+
+
+def _dated(index: Index, video: IndexedVideo, recorded: float | None) -> IndexedVideo:
+    """With another date, if one is given: a camera's clock may have been wrong."""
+    if recorded is None or recorded == video.recorded_at:
+        return video
+    return index.catalogue.update(video.id, recorded_at=recorded)
 
 
 def _finish(recorder: Recorder, source: Video) -> None:

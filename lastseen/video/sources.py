@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from lastseen.video import ROUNDING_S, Frame, _opened, _Source
 if TYPE_CHECKING:
     from typing import Self
 
-    from av import VideoFrame
+    from av import FFmpegError, Packet, VideoFrame, VideoStream
 
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "{}")}
 TIMEOUT_S = 10.0  # without a picture for so long, a stream has ended
@@ -30,6 +31,11 @@ DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
 def is_live(source: str) -> bool:
     """Whether it names a camera or a stream, not a file: camera, camera:1, /dev/video0, rtsp://..."""
     return "://" in source or source == "camera" or source.startswith(("camera:", "/dev/video"))
+
+
+def without_password(address: str) -> str:
+    """rtsp://me:secret@hall/live -> rtsp://hall/live, for all that is kept or said of it."""
+    return re.sub(r"(?<=://)[^/]*@", "", address)
 
 
 def recorded_at(path: Path) -> float | None:
@@ -55,12 +61,13 @@ class LiveVideo:
     """
 
     def __init__(self, address: str, fps: float, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.address, self.fps, self._timeout_s = address, fps, timeout_s
+        self._whole_address, self.fps, self._timeout_s = address, fps, timeout_s
+        self.address = without_password(address)
         self._samples: queue.Queue[Frame | VideoError | None] = queue.Queue()
         self._stop = threading.Event()
 
     def __enter__(self) -> Self:
-        self._container = _open_live(self.address, self._timeout_s)
+        self._container = _open_live(self._whole_address, self._timeout_s)
         # A daemon: a camera that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -86,15 +93,23 @@ class LiveVideo:
     def _read(self) -> None:
         import av
 
+        failure: FFmpegError | None = None
         try:
             with self._container as container:
-                self._sample(_Source(self.address, container, av))
+                source = _LiveSource(self.address, container, av)
+                self._sample(source)
+                failure = source.failure
         except VideoError as error:
             self._samples.put(error)
+            return
         except av.FFmpegError as error:
-            self._samples.put(VideoError(f"{self.address}: reading failed ({error.strerror})"))
-        else:
+            failure = error
+        if failure is None:
             self._samples.put(None)
+        elif isinstance(failure, av.error.ExitError):  # how libavformat says that time is up
+            self._samples.put(VideoError(f"{self.address}: nothing came for {self._timeout_s:g} s"))
+        else:
+            self._samples.put(VideoError(f"{self.address}: broke off ({failure.strerror})"))
 
     def _sample(self, source: _Source) -> None:
         shown: VideoFrame | None = None
@@ -115,6 +130,18 @@ class LiveVideo:
             shown = frame
         if shown is not None and self._samples.qsize() < WAITING:
             self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
+
+
+class _LiveSource(_Source):
+    """A stream that breaks off ends like any other, so that what the decoder still holds comes out."""
+
+    failure: FFmpegError | None = None
+
+    def packets(self, *streams: VideoStream) -> Iterator[Packet[Any]]:
+        try:
+            yield from super().packets(*streams)
+        except self._av.FFmpegError as error:
+            self.failure = error
 
 
 def _upright(frame: VideoFrame, size: tuple[int, int] | None) -> np.ndarray:
@@ -138,4 +165,5 @@ def _open_live(address: str, timeout_s: float) -> Any:
         return av.open(name, format=form, options=options, timeout=(timeout_s, timeout_s))
     except (av.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise VideoError(f"{address}: cannot be opened ({reason}); check the address or the camera") from None
+        shown = without_password(address)
+        raise VideoError(f"{shown}: cannot be opened ({reason}); check the address or the camera") from None

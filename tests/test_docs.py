@@ -1,0 +1,126 @@
+"""The docs hold what they say: links lead somewhere, commands exist, the Python page runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from scenes import quick_localizer, thing, write_scene
+from typer.main import get_command
+
+from lastseen.cli import app
+from lastseen.cli.shared import start_log
+from lastseen.datasets.vq2d import load_vq2d
+from lastseen.localizer import Localizer
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(lastseen [^`]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for found, body in FENCE.findall(page.read_text()) if found == language]
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(prose(page)):
+        if re.match(r"https?:|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_table_of_contents():
+    listed = set(LINK.findall((ROOT / "docs" / "README.md").read_text()))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
+
+
+def commands(page: Path) -> list[tuple[list[str], bool]]:
+    """(words after `lastseen`, whether it stands in a block and so must be complete)"""
+    found = []
+    for body in blocks(page, "") + blocks(page, "sh"):
+        for line in body.replace("\\\n", " ").splitlines():
+            # What a shell would run: up to a pipe, a redirection, the next command or a comment.
+            for part in re.split(r"\s[|>&;]+\s?|;\s|\s#\s|\$\(|\)", line):
+                words = re.sub(r"^(?:\S+=\S+ |do |then |if |while |until |! )+", "", part.strip())
+                if words.startswith("lastseen "):
+                    found.append((shlex.split(words)[1:], True))
+    found += [(shlex.split(text)[1:], False) for text in INLINE.findall(prose(page))]
+    return found
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "cli.md"], ids=lambda page: page.name)
+def test_commands_and_their_options_exist(page):
+    for words, is_complete in commands(page):
+        command, said = get_command(app), " ".join(["lastseen", *words])
+        path = []
+        words = [word for word in words if word not in ("-v", "...")]
+        while words and words[0] in getattr(command, "commands", {}):
+            path.append(words[0])
+            command, words = command.commands[words[0]], words[1:]
+        if hasattr(command, "commands") and path == ["index"]:  # `lastseen index walk.mp4`
+            command = command.commands["add"]
+        known = {
+            name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        known |= {"--help", "-h", "--install-completion", "--show-completion"}
+        given = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert path or given or not is_complete, f"{page.name}: {said}"
+        assert given <= known, f"{page.name}: {said}: no {given - known}"
+        if is_complete and path and not {"--help", "-h"} & given:
+            command.make_context(path[-1], list(words))  # an error if an argument or a value is missing
+    start_log(verbose=False)  # -v was parsed too
+
+
+def test_the_picture_on_top_of_the_readme_moves_and_is_small():
+    first = LINK.findall((ROOT / "README.md").read_text())[0]
+    with Image.open(ROOT / first) as picture:
+        assert picture.n_frames > 30 and picture.width == 640
+    assert (ROOT / first).stat().st_size < 1_500_000
+
+
+def test_the_annotations_that_are_shown_can_be_read(tmp_path):
+    (example,) = blocks(ROOT / "docs" / "evaluation.md", "json")
+    (tmp_path / "annotations.json").write_text(example)
+    (question,) = load_vq2d(tmp_path / "annotations.json").questions
+    assert question.truth is not None and question.truth.start == 31.2
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What the pages speak of: a video, pictures of a thing in it, and a quick localizer."""
+    write_scene(tmp_path / "walk.mp4", [None] * 2 + [(100, 50)] * 4 + [None] * 2)
+    Image.fromarray(thing()).save(tmp_path / "keys.jpg", quality=95)
+    Image.fromarray(thing()).save(tmp_path / "desk.jpg", quality=90)
+    localizer = quick_localizer()
+    monkeypatch.setattr(Localizer, "from_pretrained", lambda *_, **__: localizer)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
+def test_python_blocks_run(folder, name, capsys):
+    everything = {}
+    parts = blocks(ROOT / name, "python")
+    assert parts
+    for part in parts:
+        exec(compile(part, name, "exec"), everything)
+    assert capsys.readouterr().out
+    if name == "docs/python.md":
+        assert {"answer.jpg", "answer.mp4", "answer.png", "answer.html"} <= {p.name for p in folder.iterdir()}
