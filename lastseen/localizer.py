@@ -168,19 +168,20 @@ class Localizer:
     ) -> list[FramePredictions]:
         """As `predict`, from features of `encoded` in pieces of any length and views of `encode_query`;
         each query is searched for in the frames before its end."""
-        found: list[list[Predictions]] = [[] for _ in queries]
+        found = [_Found(end, self.device) for end in ends]
         for start, run, first, last in self.clips(features, self.clips_at_once):
-            for parts, end, views in zip(found, ends, queries):
+            for one, end, views in zip(found, ends, queries):
                 if start + first < end:
-                    parts += self._localized(run, views, first, last, end - start)
+                    for part in self._localized(run, views, first, last, end - start):
+                        one.add(part)
         letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(
                 fps=self.fps,
-                boxes_px=letterbox.to_px(torch.cat([part.boxes for part in parts]).cpu().numpy()),
-                logits=self._finite(torch.cat([part.logits for part in parts]).cpu().numpy()),
+                boxes_px=letterbox.to_px(one.boxes[: one.count].cpu().numpy()),
+                logits=self._finite(one.logits[: one.count].cpu().numpy()),
             )
-            for parts in found
+            for one in found
         ]
 
     def _finite(self, logits: np.ndarray) -> np.ndarray:
@@ -307,6 +308,20 @@ class Localizer:
         best = logits.argmax(0)
         frames = torch.arange(logits.shape[1], device=best.device)
         return Predictions(boxes[best, frames].float(), logits[best, frames].float())
+
+
+class _Found:
+    """Boxes and logits in the order of frames. All of the memory is taken at once: many small pieces between
+    a clip's large ones would keep the heap from being used again, and hours of video would show it."""
+
+    def __init__(self, frames: int, device: torch.device) -> None:
+        self.boxes, self.logits = torch.empty(frames, 4, device=device), torch.empty(frames, device=device)
+        self.count = 0
+
+    def add(self, part: Predictions) -> None:
+        place = slice(self.count, self.count + len(part.logits))
+        self.boxes[place], self.logits[place] = part.boxes, part.logits
+        self.count = place.stop
 
 
 def best_device() -> torch.device:
