@@ -163,7 +163,7 @@ def check_decoder() -> Finding:
 def check_codecs() -> Finding:
     import av
 
-    from lastseen.video import ENCODERS
+    from lastseen.video.writer import ENCODERS
 
     known = set(av.codecs_available)
     reads = [codec for codec, names in DECODERS.items() if known & set(names)]

@@ -33,6 +33,7 @@ from videos import (
 from lastseen import video as video_module
 from lastseen.errors import OutputError, VideoError
 from lastseen.video import Video, VideoWriter
+from lastseen.video import writer as writer_module
 
 FASTSTART = {"movflags": "faststart"}
 
@@ -394,7 +395,7 @@ def test_the_module_loads_without_a_decoder_and_says_what_to_install(tmp_path: P
 def test_what_is_written_can_be_read_back(
     tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(video_module, "ENCODERS", ("nonesuch", encoder))
+    monkeypatch.setattr(writer_module, "ENCODERS", ("nonesuch", encoder))
     path = tmp_path / "out.mp4"
     with VideoWriter(path, 64, 48, fps=12.5) as writer:
         for image in pictures(25):
@@ -452,6 +453,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
         writer.write(numbered(1))
         folder.rmdir()
     assert_helpful(caught.value, folder / "out.mp4", "No such file", "check the disk")
-    monkeypatch.setattr(video_module, "ENCODERS", ("nonesuch",))
+    monkeypatch.setattr(writer_module, "ENCODERS", ("nonesuch",))
     with pytest.raises(OutputError, match="no video encoder; reinstall it"):
         VideoWriter(tmp_path / "out.mp4", 64, 48, fps=5)

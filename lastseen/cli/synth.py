@@ -47,12 +47,12 @@ def synth(
     Stopped? The same command goes on where it was.
     """
     from lastseen.localizer import best_device, checked_device
-    from lastseen.synth.library import open_library
+    from lastseen.synth.library import checked_split, open_library
     from lastseen.synth.preview import write_preview
     from lastseen.synth.write import settings_from, write_dataset
 
     settings = settings_from(size, fps, seconds)
-    open_split = partial(open_library, split, assets, scans)
+    open_split = partial(open_library, checked_split(split), assets, scans)
     where = checked_device(device) if device else best_device()
     if preview:
         write_preview(out, open_split(), seed=seed, settings=settings, device=where)

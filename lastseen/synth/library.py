@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from lastseen.errors import SynthError
-from lastseen.synth.assets import Library
+from lastseen.synth.assets import Library, Split
 from lastseen.synth.procedural import procedural_library
 
 
 def open_library(split: str, packs: Path | None = None, scans: Path | None = None) -> Library:
     """One split's part of the packs, of a user's scans, or, without either, of what is drawn at run time."""
-    if split == "train":
-        return _whole_library(packs, scans).split("train")
-    if split == "val":
-        return _whole_library(packs, scans).split("val")
-    raise SynthError(f"there is no split {split!r}: choose train or val")
+    return _whole_library(packs, scans).split(checked_split(split))
+
+
+def checked_split(name: str) -> Split:
+    for split in get_args(Split):
+        if name == split:
+            return split
+    raise SynthError(f"there is no split {name!r}: choose train or val")
 
 
 def _whole_library(packs: Path | None, scans: Path | None) -> Library:

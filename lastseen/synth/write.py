@@ -35,7 +35,7 @@ from lastseen.synth.portrait import portraits
 from lastseen.synth.sightings import Run, draw_question, runs_of, sides, sightings
 from lastseen.video import VideoWriter
 
-VERSION = "lastseen-synth-1"
+VERSION = "lastseen-synth-2"  # another one, other episodes: a folder is not gone on with
 FROM_VIDEO_SHARE = 0.3  # of the questions whose thing is also seen at another time: the picture is from there
 TRIES = 4
 Progress = Callable[[int, int], None]
