@@ -223,6 +223,33 @@ def test_heads_on_maps_begin_with_what_likeness_says():
         assert centre == pytest.approx(place, abs=1.1)
 
 
+@pytest.mark.parametrize("say", [1.0, 0.25, 0.0])
+def test_heads_choose_the_candidate_and_have_their_say_in_how_sure_it_is(say):
+    torch.manual_seed(0)
+    config = VQLoCConfig(
+        backbone=BackboneConfig(dim=32, depth=1, heads=2),
+        clip_length=4,
+        dim=16,
+        fusion="match",
+        match_dim=8,
+        heads_say=say,
+    )
+    model = VQLoC.from_config(config).eval()
+    torch.nn.init.normal_(model.head.score.weight, std=0.3)
+    frames, query = (F.normalize(torch.randn(shape), dim=-3) for shape in ((1, 4, 8, 32, 32), (1, 8, 32, 32)))
+    with torch.no_grad():
+        seen, likest = model.correspondence(frames, query)
+        own = model.head(*model.propagation(seen))
+        alike = model.likeness(likest, own.logits.shape[-1], 16)
+        boxes, logits = model.localize(frames, query).best()
+    both = own.logits + alike
+    choice = both.argmax(-1)
+    assert not torch.equal(choice, alike.argmax(-1))
+    assert torch.equal(boxes, own.boxes.take_along_dim(choice[..., None, None], 2).squeeze(2))
+    wanted = alike.amax(-1) + say * (both.amax(-1) - alike.amax(-1))
+    assert logits == pytest.approx(wanted, abs=1e-5)
+
+
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
 def test_a_query_crop_shows_the_thing_where_it_says(share):
     """Also at a corner of the picture, where the square reaches out of it."""

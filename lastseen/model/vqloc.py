@@ -34,6 +34,7 @@ class VQLoCConfig:
     anchors: bool = True
     match_dim: int = 0  # ours: channels of the vectors whose similarity is mapped; 0: none, as in the paper
     query_shares: tuple[float, ...] = (1.0,)  # ours, with "match": the thing's part of each picture of it
+    heads_say: float = 1.0  # ours, with "match": how far heads may change how sure likeness is of a frame
     mask_query: bool = False  # ours: patches of a query that are not the thing's do not count
     fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
@@ -47,6 +48,8 @@ class VQLoCConfig:
             raise ValueError(f"query_shares must begin with 1 and be above 0, got {self.query_shares}")
         if len(self.query_shares) > 1 and self.fusion != "match":
             raise ValueError('several query_shares need fusion "match"')
+        if not 0 <= self.heads_say <= 1 or (self.heads_say < 1 and self.fusion != "match"):
+            raise ValueError(f'heads_say must be 0 to 1, and 1 without fusion "match", got {self.heads_say}')
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
 
@@ -209,9 +212,13 @@ class VQLoC(nn.Module):
         return self._with_likeness(self.head(*self.propagation(seen, lengths, runs)), likest)
 
     def _with_likeness(self, said: Predictions, likest: Tensor) -> Predictions:
+        """Heads and likeness together choose the candidate; how sure it is, mostly likeness says."""
         assert self.likeness is not None
         grid = 2 * GRID if self.config.anchors else 1
-        return Predictions(said.boxes, said.logits + self.likeness(likest, said.logits.shape[-1], grid))
+        alike = self.likeness(likest, said.logits.shape[-1], grid)
+        both = said.logits + alike
+        change = both.amax(-1, keepdim=True) - alike.amax(-1, keepdim=True)
+        return Predictions(said.boxes, both - (1 - self.config.heads_say) * change)
 
     def localize_run(self, features: Tensor, query: Tensor, context: int, first: int) -> Predictions:
         """Many overlapping clips at once; only propagation computes a frame for each clip that it is in.
