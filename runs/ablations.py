@@ -1,7 +1,9 @@
 """The paper's four ablations on the synthetic benchmark, with small equal budgets.
 
     python runs/ablations.py --walks walks --val val --backbone backbone.safetensors --out runs/ablations
+    python runs/ablations.py --table --out runs/ablations
 
+The second command judges what the first one kept, and needs no GPU.
 Every variant is trained for the same number of steps on the same clips and judged on the same unseen
 episodes; walks as of `lastseen train`, episodes as of `lastseen synth --split val`. ViT-B has no row: its
 weights are not in the package.
@@ -10,7 +12,6 @@ weights are not in the package.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.evaluate.calibration import load_answered, save_answered
 from lastseen.evaluate.encoded import EncodedSet, cross_fitted
 from lastseen.model import VQLoCConfig
 from lastseen.train.gallery import Gallery
@@ -77,20 +79,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("walks", "val", "backbone", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--table", action="store_true", help="judge what was answered")
+    for name in ("walks", "val", "backbone"):
+        parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
+    if arguments.table:
+        print_table(arguments.out)
+    else:
+        train_all(arguments)
+
+
+def train_all(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(arguments.device)
     gallery = Gallery.open(sorted(arguments.walks.glob("*.npz")), device)
     annotations = load_vq2d(arguments.val / "annotations.json")
     absent = load_absent(arguments.val / "absent.json")
     opened: dict[int, tuple[FeatureStore, EncodedSet]] = {}
-    print("| table | variant | tAP25 | stAP25 | recovery % | success % | s | paper |\n" + "|---" * 8 + "|")
     for number, variant in enumerate(VARIANTS):
         config = config_of(arguments, variant)
         size = config.model.image_size
@@ -107,13 +117,23 @@ def main() -> None:
         began = time.monotonic()
         trained = train(config, arguments.out / f"{number:02d}", source=store, device=arguments.device)
         seconds = time.monotonic() - began
-        report = cross_fitted(val.answer(trained), draws=0)
+        save_answered(val.answer(trained), arguments.out / f"{number:02d}.json.gz")
+        (arguments.out / f"{number:02d}.txt").write_text(f"{seconds:.0f}\n")
+        print(f"{variant.table}, {variant.name}: {arguments.steps} steps in {seconds:.0f} s", flush=True)
+
+
+def print_table(out: Path) -> None:
+    print("| table | variant | tAP25 | stAP25 | recovery % | success % | s | paper |\n" + "|---" * 8 + "|")
+    for number, variant in enumerate(VARIANTS):
+        answers = out / f"{number:02d}.json.gz"
+        if not answers.exists():
+            continue
+        report = cross_fitted(load_answered(answers), draws=0)
         values = [report.value(name) for name in ("tap25", "stap25", "recovery", "success")]
-        with (arguments.out / "results.jsonl").open("a") as file:
-            file.write(json.dumps({**variant._asdict(), "loss": variant.loss.score, "values": values}) + "\n")
         ours = " | ".join("" if v is None else f"{v:.{d}f}" for v, d in zip(values, (3, 3, 1, 1)))
         theirs = "" if variant.paper is None else " / ".join(f"{v:g}" for v in variant.paper)
-        print(f"| {variant.table} | {variant.name} | {ours} | {seconds:.0f} | {theirs} |", flush=True)
+        seconds = answers.with_name(f"{number:02d}.txt").read_text().strip()
+        print(f"| {variant.table} | {variant.name} | {ours} | {seconds} | {theirs} |", flush=True)
 
 
 if __name__ == "__main__":
