@@ -38,7 +38,7 @@ def library():
 
 @pytest.fixture(scope="module")
 def room(library):
-    return room_census(library, np.random.default_rng(1), size_px=SIZE, seconds=5, max_triangles=15_000)
+    return room_census(library, np.random.default_rng(1), size_px=SIZE, seconds=5, max_triangles=40_000)
 
 
 def same(one: Census, other: Census) -> None:
