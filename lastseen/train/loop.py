@@ -198,18 +198,26 @@ class Training:
         first, last = self.world.rows(self.config.batch)
         if len(batch) != last - first:
             raise TrainError(f"expected {last - first} clips in a batch, the data gives {len(batch)}")
-        if batch.has_pictures:
-            return
-        if self.config.train_backbone_from_block is not None:
+        if not batch.has_pictures and self.config.train_backbone_from_block is not None:
             raise TrainError(
                 "a backbone that is trained needs pictures, and this data gives its features; "
                 "set data.cache_features=false or train_backbone_from_block=none"
             )
-        wanted = (config.backbone.channels, config.side, config.side)
-        if tuple(batch.clips.shape[2:]) != wanted:
-            raise TrainError(
-                f"expected features of {list(wanted)}, the data gives {list(batch.clips.shape[2:])}"
+        if batch.has_pictures:
+            kind, channels, side, query_side = "pictures", 3, config.image_size, config.query_px
+        else:
+            kind, channels, side, query_side = (
+                "features",
+                config.backbone.channels,
+                config.side,
+                config.query_side,
             )
+        for what, given, wanted in (
+            (kind, batch.clips.shape[2:], [channels, side, side]),
+            ("queries", batch.queries.shape[1:], [len(config.query_shares) * channels, *2 * [query_side]]),
+        ):
+            if list(given) != wanted:
+                raise TrainError(f"expected {what} of {wanted}, the data gives {list(given)}")
 
     # --- what is kept ---
 

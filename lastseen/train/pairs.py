@@ -19,9 +19,10 @@ from torch import Tensor
 from lastseen.errors import TrainError
 from lastseen.model.inputs import patches_inside
 from lastseen.synth.assets import Picture
-from lastseen.train.gallery import Gallery
+from lastseen.train.gallery import VIEW_PX, Gallery
 
-SIZE_PX, SIDE = 448, 32
+SIZE_PX, SIDE = 448, 32  # of frames
+QUERY_PX, QUERY_SIDE = VIEW_PX, 16
 PHOTO_PX = 320
 FRAMES_A_GROUP = 8  # every query of a group is tried on all its frames
 THING_PX = (22.0, 210.0)  # sides that a thing is brought to
@@ -35,8 +36,8 @@ class Pairs:
     """G groups of f frames and q queries.
 
     | frames  | [G, f, 3, 448, 448] in [0, 1]                                          |
-    | queries | [G, q, 3, 448, 448] in [0, 1]                                          |
-    | on_it   | bool [G, q, 32, 32] patches of the query that are the thing's          |
+    | queries | [G, q, 3, 224, 224] in [0, 1]                                          |
+    | on_it   | bool [G, q, 16, 16] patches of the query that are the thing's          |
     | labels  | int8 [G, q, f, 32, 32] 1 right, 0 wrong, -1 neither: it does not count |
     """
 
@@ -134,11 +135,11 @@ class WalkPairs:
         # Patches that the thing covers in part are neither right nor wrong.
         near = own | _touched(boxes_px, maps, 1.0).view_as(own)
         labels = torch.where(near, IGNORED, WRONG).masked_fill(right, RIGHT).to(torch.int8)
-        on_it = patches_inside(self.gallery.view_boxes[chosen, share], SIDE)
+        on_it = patches_inside(self.gallery.view_boxes[chosen, share], QUERY_SIDE)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
-            queries=_enlarged(queries).view(groups, per_group, 3, SIZE_PX, SIZE_PX),
-            on_it=on_it.bool().view(groups, per_group, SIDE, SIDE),
+            queries=queries.reshape(groups, per_group, 3, QUERY_PX, QUERY_PX),
+            on_it=on_it.bool().view(groups, per_group, QUERY_SIDE, QUERY_SIDE),
             labels=labels,
         )
 
@@ -181,7 +182,8 @@ class PhotoPairs:
         owner = torch.arange(count, device=device).repeat_interleave(repeats)
         regions = [self._region(rng) for _ in range(count * repeats)]
         looks = self._tensor([_look(region, rng) for region in regions])
-        queries = warped(photos[owner], looks, SIZE_PX, beyond="border")
+        # Twice as large and then shrunk: a look from afar would else be aliased.
+        queries = F.avg_pool2d(warped(photos[owner], looks, 2 * QUERY_PX, beyond="border"), 2)
         box = self._tensor(regions)  # x1 y1 x2 y2 in [-1, 1] of the photo
         labels = torch.zeros(count * repeats, FRAMES_A_GROUP, SIDE, SIDE, dtype=torch.int8, device=device)
         where = F.affine_grid(theta[owner], [len(owner), 1, SIDE, SIDE], align_corners=False)
@@ -190,12 +192,12 @@ class PhotoPairs:
         labels[each, own] = torch.where(_within(where, box, 0.15), IGNORED, WRONG).to(torch.int8)
         right = _within(where, box, 0.0)
         labels[each, own] = torch.where(right, RIGHT, labels[each, own]).to(torch.int8)
-        seen = F.affine_grid(looks, [len(owner), 1, SIDE, SIDE], align_corners=False)
+        seen = F.affine_grid(looks, [len(owner), 1, QUERY_SIDE, QUERY_SIDE], align_corners=False)
         shape = (groups, FRAMES_A_GROUP * repeats)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
-            queries=queries.view(*shape, 3, SIZE_PX, SIZE_PX),
-            on_it=_within(seen, box, 0.0).view(*shape, SIDE, SIDE),
+            queries=queries.view(*shape, 3, QUERY_PX, QUERY_PX),
+            on_it=_within(seen, box, 0.0).view(*shape, QUERY_SIDE, QUERY_SIDE),
             labels=labels.view(*shape, FRAMES_A_GROUP, SIDE, SIDE),
         )
 
@@ -296,7 +298,3 @@ def _touched(boxes_px: Tensor, theta: Tensor, reach: float) -> Tensor:
     unit = boxes_px / (SIZE_PX / 2) - 1
     low, high = unit[:, None, None, :2] - half_patch, unit[:, None, None, 2:] + half_patch
     return ((where > low) & (where < high)).all(-1)
-
-
-def _enlarged(queries: Tensor) -> Tensor:
-    return F.interpolate(queries, (SIZE_PX, SIZE_PX), mode="bilinear")

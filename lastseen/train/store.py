@@ -26,7 +26,7 @@ from lastseen.synth.assets import Library
 from lastseen.synth.library import open_library
 from lastseen.train.augment import AugmentConfig, augment_clip
 from lastseen.train.batch import Batch
-from lastseen.train.gallery import Gallery
+from lastseen.train.gallery import VIEW_PX, Gallery
 from lastseen.train.harvest import harvest
 from lastseen.train.pairs import varied
 
@@ -81,7 +81,7 @@ class FeatureStore:
     """A Source of batches. N frames of all walks, K things in all of them, V views of things.
 
     | features | float16 [N, channels, side, side]                |
-    | views    | float16 [V, shares * channels, side, side]       |
+    | views    | float16 [V, shares * channels, q side, q side]   |
     | boxes    | per walk float32 [T, K, 4] in the padded square  |
     | visible  | per walk bool [T, K]                             |
     """
@@ -128,7 +128,7 @@ class FeatureStore:
         view = torch.tensor([d.view for d in drawn], device=device)
         queries = self.views[view]
         if self.model.mask_query:
-            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.side).half()
+            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.query_side).half()
             each = rearrange(queries, "b (s c) h w -> (b s) c h w", s=len(self.model.query_shares))
             queries = rearrange(each * inside, "(b s) c h w -> b (s c) h w", b=len(view))
         return Batch(
@@ -214,13 +214,13 @@ class FeatureStore:
         if self._round == number:
             return
         self._round = number
-        channels, side = self.model.backbone.channels, self.model.side
+        channels, side, query_side = self.model.backbone.channels, self.model.side, self.model.query_side
         device = self.gallery.device
         if not hasattr(self, "features"):
             shape = (channels, side, side)
             self.features = torch.empty(int(self.lengths.sum()), *shape, dtype=torch.float16, device=device)
             count, shares = self.gallery.views.shape[:2]
-            shape = (shares * channels, side, side)
+            shape = (shares * channels, query_side, query_side)
             self.views = torch.empty(count, *shape, dtype=torch.float16, device=device)
         self.boxes: list[np.ndarray] = []
         self.visible: list[np.ndarray] = []
@@ -232,11 +232,12 @@ class FeatureStore:
             self.visible.append(visible)
         self._choices = {absent: self._walks_for(absent) for absent in (False, True)}
         generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, len(self.starts)))
-        size = self.model.image_size
+        size = self.model.query_px
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
             part = slice(first, first + ENCODED_AT_ONCE)
             pictures = rearrange(self.gallery.views[part], "v s h w c -> (v s) c h w").float() / 255
-            pictures = F.interpolate(pictures, (size, size), mode="bilinear")
+            if size != VIEW_PX:
+                pictures = F.interpolate(pictures, (size, size), mode="bilinear")
             if self.data.augment.query_jitter:
                 pictures = varied(pictures, generator)
             into = rearrange(self.views[part], "v (s c) h w -> (v s) c h w", c=channels)
