@@ -207,6 +207,29 @@ def test_kept_features_train_a_model_with_a_frozen_backbone_only():
         )
 
 
+def with_small_queries(config):
+    model = replace(config.model, fusion="match", match_dim=16, mask_query=True, query_size=56)
+    return replace(config, model=model)
+
+
+def test_queries_of_a_size_of_their_own_are_learnt_from():
+    config = with_small_queries(quick())
+    pictures = ToyClips(config.data, config.model, 2, seed=0).batch(0)
+    assert pictures.queries.shape == (2, 3, 56, 56)
+    run = Training(config, World(), CPU)
+    run.fit(pictures)
+    assert run.step(0, pictures)["grad_norm"] > 0
+    shares = replace(config, model=replace(config.model, query_shares=(1.0, 0.5, 0.25)))
+    kept = replace(features_batch(config), queries=torch.randn(2, 3 * 32, 4, 4, dtype=torch.float16))
+    assert Training(shares, World(), CPU).step(0, kept)["loss_total"] > 0
+    with pytest.raises(TrainError, match=r"expected queries of \[96, 4, 4\], the data gives \[32, 8, 8\]"):
+        Training(shares, World(), CPU).step(0, features_batch(config))
+    with pytest.raises(
+        TrainError, match=r"expected queries of \[3, 56, 56\], the data gives \[3, 112, 112\]"
+    ):
+        run.step(0, ToyClips(config.data, quick().model, 2, seed=0).batch(0))
+
+
 @pytest.mark.parametrize("score", ["bce", "focal"])
 def test_every_variant_of_the_model_and_the_loss_takes_a_step(score):
     config = quick()
