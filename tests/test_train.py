@@ -22,7 +22,14 @@ from lastseen.train.distributed import World
 from lastseen.train.fields import parse_setting, with_settings
 from lastseen.train.loop import Training, train
 from lastseen.train.loss import iou
-from lastseen.train.optimiser import OptimiserConfig, RunningAverage, lr_factor, make_optimiser
+from lastseen.train.optimiser import (
+    OptimiserConfig,
+    RunningAverage,
+    lr_factor,
+    make_optimiser,
+    optimiser_tensors,
+    restore_optimiser,
+)
 from lastseen.train.recipes import RECIPES, find_recipe, synth_small, tiny, vqloc_base, vqloc_small
 from lastseen.train.start import start_model
 from lastseen.train.toy import ToyClips, ToyData
@@ -258,6 +265,44 @@ def test_the_running_average_is_the_mean_with_fading_weights():
     early = RunningAverage({"x": torch.zeros(1)}, decay=0.9)
     early.update({"x": torch.ones(1)}, step=0)
     assert early.tensors["x"].item() == pytest.approx(0.9)  # the random start counts for a tenth only
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_optimiser_goes_on_exactly_where_it_was_fused_or_not(fused):
+    start, gradients = torch.randn(5, 3), torch.randn(4, 5, 3)
+
+    def taught(weight, optimiser, part):
+        for gradient in part:
+            weight.grad = gradient.clone()
+            optimiser.step()
+
+    def fresh(values):
+        weight = nn.Parameter(values.clone())
+        return weight, torch.optim.AdamW([weight], lr=0.1, fused=fused or None)
+
+    whole, optimiser = fresh(start)
+    taught(whole, optimiser, gradients)
+    first, before = fresh(start)
+    taught(first, before, gradients[:2])
+    second, after = fresh(first.detach())
+    restore_optimiser(after, {second: "w"}, optimiser_tensors(before, {first: "w"}))
+    taught(second, after, gradients[2:])
+    assert torch.equal(second, whole)
+
+
+def test_gradients_that_are_not_finite_end_the_run_before_anything_is_kept(tmp_path):
+    config = quick(steps=3, log_every=100, checkpoint_every=1)
+    batch = ToyClips(config.data, config.model, 2, seed=0).batch(0)
+    broken = replace(
+        batch, boxes_unit=torch.full_like(batch.boxes_unit, torch.nan), visible=batch.visible | True
+    )
+    with pytest.raises(TrainError, match="gradients of step 1 are not finite; begin again in a new folder"):
+        train(config, tmp_path / "run", source=Listed([batch, broken]), device="cpu")
+    assert RunFolder(tmp_path / "run").numbers() == [1]
+    run = Training(config, World(), CPU)
+    assert run.step(0, broken) is None  # a GPU is not asked at once ...
+    with pytest.raises(TrainError, match="gradients of step 0 are not finite"):
+        run.step(1, batch)  # ... but before more is learnt
 
 
 def test_recipes_are_complete_configs_and_say_what_they_are():

@@ -154,12 +154,12 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     """
     size = {"t": frames.shape[1], "h": frames.shape[3]}
     pictures = rearrange(query.float(), "b (s m) h w -> s b m h w", s=len(shares))
-    tokens = rearrange(frames, "b t m h w -> b (t h w) m")
+    tokens = rearrange(_as_multiplied(frames), "b t m h w -> b (t h w) m")
     each, softly = [], []
     for picture, share in zip(pictures, shares):
         cosine, there = _cosines(tokens, _of_the_thing(picture, share))
-        each.append(cosine.amax(-1))
-        softly.append((torch.logsumexp(SHARPNESS * cosine, -1) - there.log()) / SHARPNESS)
+        each.append(cosine.amax(-1).float())
+        softly.append((torch.logsumexp(SHARPNESS * cosine.float(), -1) - there.log()) / SHARPNESS)
     likest = torch.stack(each, -1)
     best_of_all = likest.amax(-1)
     parts = F.normalize(F.adaptive_avg_pool2d(pictures[0], PARTS).flatten(2), dim=1)
@@ -176,6 +176,12 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     return rearrange(maps, "b (t h w) c -> b t c h w", **size).to(frames.dtype)
 
 
+def _as_multiplied(frames: Tensor) -> Tensor:
+    """In mixed precision each product would round its factors anew: the largest is rounded once, here."""
+    kind = frames.device.type
+    return frames.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else frames
+
+
 def _of_the_thing(picture: Tensor, share: float) -> Tensor:
     """Vectors [b, m, q, q] -> those that may be the thing's, few enough to compare with all: [b, m, k]"""
     if share == 1:  # it fills its picture, so less resolution is plenty
@@ -190,5 +196,5 @@ def _of_the_thing(picture: Tensor, share: float) -> Tensor:
 def _cosines(tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens [b, n, m], vectors [b, m, k] of which zeros do not count -> [b, n, k], how many count [b, 1]"""
     there = vectors.norm(dim=1) > 1e-3
-    cosine = (tokens @ F.normalize(vectors, dim=1).to(tokens.dtype)).float()
+    cosine = tokens @ F.normalize(vectors, dim=1).to(tokens.dtype)
     return cosine.masked_fill(~there[:, None], -1.0), there.sum(1).clamp(min=1)[:, None]

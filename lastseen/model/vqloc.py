@@ -213,7 +213,8 @@ class VQLoC(nn.Module):
         frames = rearrange(clips, "b t c h w -> (b t) c h w")
         query = rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares)
         if self.config.query_side == self.config.side:
-            frames, query = self._reduced(torch.cat([frames, query])).split([len(frames), len(query)])
+            reduced = self._reduced(torch.cat([frames, query]))
+            frames, query = reduced[: len(frames)], reduced[len(frames) :]
         else:
             frames, query = self._reduced(frames), self._reduced(query)
         prepared = rearrange(self.correspondence.prepare(frames), "(b t) c h w -> b t c h w", b=len(clips))

@@ -21,7 +21,8 @@ class Batch:
     |            | backbone; their size may differ from the frames'                                        |
     | boxes_unit | [b, t, 4] x1 y1 x2 y2 in the unit square of the padded frame; ignored where not visible |
     | visible    | bool [b, t]                                                                             |
-    | unrelated  | bool [b, b] clip j certainly does not show the thing of query i: free negatives         |
+    | unrelated  | bool [b, b] clip j certainly does not show the thing of query i: free negatives; on the |
+    |            | CPU, where partners are chosen                                                          |
     | known      | bool [b, t] where the truth is known at all, the rest does not count; None: everywhere  |
     """
 

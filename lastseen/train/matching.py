@@ -24,7 +24,7 @@ from lastseen.model import Backbone
 from lastseen.model.inputs import normalised
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.log import RunLog
-from lastseen.train.optimiser import lr_factor, optimiser_tensors, restore_optimiser, set_lr
+from lastseen.train.optimiser import adamw, lr_factor, optimiser_tensors, restore_optimiser, set_lr
 from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, varied
 
 
@@ -111,7 +111,7 @@ class _Run:
             # Two numbers that set the scale of all scores: they must find their place soon.
             {"params": list(self.matcher.parameters()), "factor": 125.0, "weight_decay": 0.0},
         ]
-        self.optimiser = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
+        self.optimiser = adamw(groups, lr=config.lr, weight_decay=config.weight_decay)
         self.lr = 0.0
 
     def step(self, number: int, pairs: list[Pairs], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -190,7 +190,7 @@ def score_loss(logits: Tensor, labels: Tensor, hardest: int) -> tuple[Tensor, Te
     refused = F.softplus(wrong).mean(-1)
     best = logits.masked_fill(labels == IGNORED, -torch.inf).argmax(-1, keepdim=True)
     there = right.any(-1)
-    hits = right.gather(-1, best).squeeze(-1)[there].float().mean()
+    hits = (right.gather(-1, best).squeeze(-1) & there).sum() / there.sum()
     return (found * there + refused).mean(), hits
 
 

@@ -25,7 +25,7 @@ from lastseen.model.inputs import normalised, padded, patches_inside
 from lastseen.synth.assets import Library
 from lastseen.synth.library import open_library
 from lastseen.train.augment import AugmentConfig, augment_clip
-from lastseen.train.batch import Batch
+from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.train.gallery import VIEW_PX, Gallery
 from lastseen.train.harvest import harvest
 from lastseen.train.pairs import varied
@@ -107,6 +107,7 @@ class FeatureStore:
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.lengths = np.array(lengths)
         self._round: int | None = None
+        self._present = [frozenset(walk.present) for walk in gallery.walks]
         self._things = [self._known(walk) for walk in range(len(gallery.walks))]
         if not any(things.size for things in self._things):
             raise TrainError("no thing in these walks can be asked for")
@@ -117,15 +118,16 @@ class FeatureStore:
         self._refresh(0 if every is None else step // every)
         rng = np.random.default_rng([self.seed, step])
         drawn = [self._draw(rng) for _ in range(self.size)]
+        # Nothing here waits for a GPU, which is still at the step before.
         device = self.gallery.device
-        index = torch.tensor(np.array([d.frames for d in drawn]), device=device)
-        shown = [set().union(*(self.gallery.walks[w].present for w in d.walks)) for d in drawn]
-        unrelated = torch.tensor([[d.group not in names for names in shown] for d in drawn], device=device)
-        boxes, visible, known = (
-            torch.stack([getattr(d, name) for d in drawn]).to(device)
-            for name in ("boxes", "visible", "known")
+        index, boxes, visible, known, view = (
+            torch.from_numpy(np.array([getattr(d, name) for d in drawn])).to(
+                device, non_blocking=device.type == "cuda"
+            )
+            for name in ("frames", "boxes", "visible", "known", "view")
         )
-        view = torch.tensor([d.view for d in drawn], device=device)
+        shown = [frozenset().union(*(self._present[walk] for walk in d.walks)) for d in drawn]
+        unrelated = unrelated_by_name(shown, [d.group for d in drawn])
         queries = self.views[view]
         if self.model.mask_query:
             inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.query_side).half()
@@ -167,13 +169,16 @@ class FeatureStore:
         self, walk: int, things: np.ndarray, chances: np.ndarray, absent: bool, rng: np.random.Generator
     ) -> _Drawn | None:
         census, length = self.gallery.walks[walk], self.model.clip_length
-        thing = int(rng.choice(things, p=chances))
+        # As rng.choice(things, p=chances), without its checks.
+        thing = int(things[chances.searchsorted(rng.random(), side="right")])
         stride = 2 if rng.random() < self.data.fast_share and self.lengths[walk] >= 2 * length else 1
-        seen = sliding_window_view(self.visible[walk][:, thing], stride * (length - 1) + 1)[:, ::stride]
-        fitting = np.flatnonzero(_fits(seen.sum(1), length, absent))
+        every = np.zeros(stride * (length - 1) + 1, np.int64)
+        every[::stride] = 1
+        seen = np.convolve(self.visible[walk][:, thing], every, "valid")
+        fitting = np.flatnonzero(_fits(seen, length, absent))
         if not len(fitting):
             return None
-        own = int(rng.choice(fitting)) + stride * np.arange(length)
+        own = int(fitting[rng.integers(len(fitting))]) + stride * np.arange(length)
         views = self.gallery.askable(walk, thing, own.tolist())
         if not views:
             return None
@@ -187,9 +192,9 @@ class FeatureStore:
             walks |= other
         return _Drawn(
             frames=frames,
-            boxes=torch.from_numpy(np.nan_to_num(boxes)),
-            visible=torch.from_numpy(visible),
-            known=torch.from_numpy(known),
+            boxes=np.nan_to_num(boxes),
+            visible=visible,
+            known=known,
             view=int(views[rng.integers(len(views))]),
             group=census.groups[thing],
             walks=frozenset(walks),
@@ -202,7 +207,7 @@ class FeatureStore:
         count = part.stop - part.start
         for _ in range(8):
             other = int(rng.integers(len(self.lengths)))
-            if group not in self.gallery.walks[other].present and self.lengths[other] >= count:
+            if group not in self._present[other] and self.lengths[other] >= count:
                 first = int(rng.integers(self.lengths[other] - count + 1))
                 return part, self.starts[other] + first + np.arange(count), {other}
         return slice(0, 0), np.zeros(0, int), set()
@@ -245,7 +250,8 @@ class FeatureStore:
             self.views[part] = rearrange(into, "(v s) c h w -> v (s c) h w", v=len(self.views[part]))
 
     def _walks_for(self, absent: bool) -> dict[str, list[tuple[int, np.ndarray, np.ndarray]]]:
-        """By source: walks, their things that some clip shows (or misses), and how often each is drawn."""
+        """By source: walks, their things that some clip shows (or misses), and how often each is drawn: the
+        chances of it and of those before it."""
         found: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {"room": [], "photo": []}
         length = self.model.clip_length
         for walk, (census, things) in enumerate(zip(self.gallery.walks, self._things)):
@@ -257,7 +263,8 @@ class FeatureStore:
                 # Larger things more often, there are far more small ones; 1e-4: cropped away altogether.
                 areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
                 sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
-                found[census.source].append((walk, things, sides / sides.sum()))
+                chances = (sides / sides.sum()).cumsum()
+                found[census.source].append((walk, things, chances / chances[-1]))
         return found
 
     def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
@@ -291,9 +298,9 @@ class FeatureStore:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Drawn:
     frames: np.ndarray  # [t] of all frames
-    boxes: Tensor
-    visible: Tensor
-    known: Tensor
+    boxes: np.ndarray  # [t, 4]
+    visible: np.ndarray  # [t]
+    known: np.ndarray  # [t]
     view: int
     group: str
     walks: frozenset[int]
