@@ -20,6 +20,7 @@ from lastseen.train.batch import Batch, Listed
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World
 from lastseen.train.fields import parse_setting, with_settings
+from lastseen.train.gallery import VIEW_PX
 from lastseen.train.loop import Training, train
 from lastseen.train.loss import iou
 from lastseen.train.optimiser import (
@@ -30,6 +31,7 @@ from lastseen.train.optimiser import (
     optimiser_tensors,
     restore_optimiser,
 )
+from lastseen.train.pairs import QUERY_PX, QUERY_SIDE, SIZE_PX
 from lastseen.train.recipes import RECIPES, find_recipe, synth_small, tiny, vqloc_base, vqloc_small
 from lastseen.train.start import start_model
 from lastseen.train.toy import ToyClips, ToyData
@@ -315,6 +317,13 @@ def test_recipes_are_complete_configs_and_say_what_they_are():
     assert (base.optimiser.lr, base.optimiser.weight_decay, base.optimiser.warmup_steps) == (1e-4, 0.05, 1000)
     with pytest.raises(TrainError, match="unknown recipe 'huge'; choose one of backbone_small"):
         find_recipe("huge")
+
+
+def test_heads_are_asked_with_the_pictures_that_the_backbone_learnt_with():
+    model, matching = synth_small().model, find_recipe("backbone_small").make().matching
+    assert model.query_px == QUERY_PX == VIEW_PX
+    assert (model.query_side, model.image_size) == (QUERY_SIDE, SIZE_PX)
+    assert model.query_shares == matching.query_shares
 
 
 def test_the_bundled_backbone_is_cut_to_the_depth_that_is_used():
