@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = VQLoCConfig(backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, dim=32, clip_length=12)
 OURS = replace(TINY, fusion="match", match_dim=16, mask_query=True, query_shares=(1.0, 0.5))
+SMALL_QUERY = replace(OURS, image_size=224, query_size=112)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def dataset(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("config", [TINY, OURS], ids=["paper", "ours"])
+@pytest.mark.parametrize("config", [TINY, OURS, SMALL_QUERY], ids=["paper", "ours", "small query"])
 def test_answers_from_features_are_those_from_the_video(dataset, config):
     torch.manual_seed(0)
     model = VQLoC.from_config(config).eval()
@@ -43,7 +44,14 @@ def test_answers_from_features_are_those_from_the_video(dataset, config):
     annotations, absent = load_vq2d(dataset / "annotations.json"), load_absent(dataset / "absent.json")
     encoded = EncodedSet.of(annotations, dataset / "videos", absent, model.backbone, config, "cpu")
     fast = encoded.answer(model)
-    slow = answer_all(Localizer(model), annotations, dataset / "videos", absent)
+    localizer = Localizer(model)
+    slow = answer_all(localizer, annotations, dataset / "videos", absent)
+    for clip in encoded.clips:
+        assert clip.queries.shape[2:] == (config.query_side, config.query_side)
+        for query, box, asked in zip(clip.queries, clip.query_boxes, clip.asked, strict=True):
+            with torch.no_grad():
+                view = model.prepare_query(query[None].float(), box[None])[0]
+            torch.testing.assert_close(view, localizer.encode_query(asked)[0], rtol=0.01, atol=0.01)
     assert len(fast) == len(slow) == sum(q.truth is not None for q in annotations.questions) + len(absent)
     for ours, theirs in zip(fast, slow, strict=True):
         assert ours.truth == theirs.truth

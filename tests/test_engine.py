@@ -14,7 +14,7 @@ from test_localizer import PLACES, vqloc
 from test_model import SMALL, randomised
 from videos import write_video
 
-from lastseen.box import Letterbox
+from lastseen.box import Box, Letterbox
 from lastseen.cli.index import engine_of
 from lastseen.engine import ENGINES
 from lastseen.errors import IndexStoreError, LastSeenError
@@ -33,6 +33,9 @@ CONFIGS: dict[str, VQLoCConfig] = {
     "three layers, no anchors": replace(SMALL, spatial_layers=3, anchors=False),
     "conv": replace(SMALL, fusion="conv"),
     "match": replace(SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), mask_query=True),
+    "small query": replace(
+        SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), mask_query=True, query_size=56
+    ),
     "attention and match": replace(SMALL, match_dim=16),
 }
 
@@ -64,9 +67,13 @@ def test_a_quick_model_is_the_same_model(config):
     same = quick(model, torch.float32)
     generator = torch.Generator().manual_seed(1)
     clip = torch.randn(7, 3, 112, 112, generator=generator)
-    query = model.encode_query(torch.randn(1, 3 * len(config.query_shares), 112, 112, generator=generator))
+    shape = (1, 3 * len(config.query_shares), config.query_px, config.query_px)
+    query = model.encode_query(torch.randn(shape, generator=generator))
     features = model.encode(clip)
     torch.testing.assert_close(same.encode(clip), features, rtol=1e-4, atol=1e-4)
+    picture, box = torch.from_numpy(texture(0, 90, 60, 8)), Box(20, 10, 60, 50)
+    views = same.encode_view(picture, box), model.encode_view(picture, box)
+    torch.testing.assert_close(*views, rtol=1e-4, atol=1e-4)
     said, expected = same.localize_clip(features, query[0]), model.localize_clip(features, query[0])
     torch.testing.assert_close(said.logits, expected.logits, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(said.boxes, expected.boxes, rtol=1e-4, atol=1e-4)
@@ -76,15 +83,20 @@ def test_a_quick_model_is_the_same_model(config):
 @pytest.mark.parametrize("context", [6, 0])
 @pytest.mark.parametrize(
     "config",
-    [SMALL, replace(CONFIGS["match"], fine=True, image_size=224), replace(CONFIGS["match"], anchors=False)],
-    ids=["plain", "match, fine", "match, no anchors"],
+    [
+        SMALL,
+        replace(CONFIGS["match"], fine=True, image_size=224),
+        replace(CONFIGS["match"], anchors=False),
+        CONFIGS["small query"],
+    ],
+    ids=["plain", "match, fine", "match, no anchors", "small query"],
 )
 def test_clips_of_a_run_get_the_predictions_of_each_alone(config, context):
     model = randomised(VQLoC.from_config(config))
     step, kept, shares = 30 - 2 * context, slice(context, 30 - context), len(config.query_shares)
     channels = config.match_dim or 32
     features = F.normalize(torch.randn(30 + 2 * step, channels, config.side, config.side), dim=1)
-    query = torch.randn(shares * channels, config.side, config.side)
+    query = torch.randn(shares * channels, config.query_side, config.query_side)
     alone = [model.localize_clip(features[at : at + 30], query) for at in range(0, 2 * step + 1, step)]
     for first in (0, context):
         run = model.localize_run(features, query, context, first)

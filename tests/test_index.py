@@ -32,6 +32,13 @@ KINDS = {
     "vqloc": {},
     "matching": {"kind": "vqloc", "match_dim": 16},
     "maps": {"kind": "vqloc", "match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.5)},
+    "small": {
+        "kind": "vqloc",
+        "match_dim": 16,
+        "fusion": "match",
+        "query_shares": (1.0, 0.5),
+        "query_size": 56,
+    },
 }
 HERE, THERE = (40, 60), (210, 90)
 

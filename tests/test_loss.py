@@ -18,6 +18,7 @@ from lastseen.train.loss import (
     assign,
     assign_published,
     box_terms,
+    choose,
     count,
     focal,
     hard_negative_sum,
@@ -147,7 +148,7 @@ def test_hard_negatives_are_the_hardest_of_the_query_and_three_to_a_positive():
     assert negatives_wanted(targets, config).tolist() == [3, 2]
     logits = torch.tensor([[[0.5], [-1.0]], [[2.0], [-3.0]]], requires_grad=True)
     others = torch.tensor([[[1.0], [-2.0], [9.0]], [[0.1], [4.0], [-5.0]]], requires_grad=True)
-    hard_negative_sum(logits, others, targets, config).backward()
+    hard_negative_sum(logits, others, targets, choose(targets, config)).backward()
     # The positive pulls up; frames that do not count (9.0) and easy ones are left alone.
     assert logits.grad.flatten().sign().tolist() == [-1, 1, 1, 0]
     assert others.grad.flatten().sign().tolist() == [1, 1, 0, 0, 1, 0]

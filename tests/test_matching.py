@@ -45,11 +45,11 @@ QUICK = MatchingConfig(
     log_every=2,
     checkpoint_every=4,
 )
-SIDE = 6
+SIDE, QUERY_SIDE = 6, 4
 
 
 class Squares:
-    """A source of small pairs: coloured squares on grey noise, asked for with their colour alone."""
+    """A source of small pairs: coloured squares on grey noise, asked for with their colour alone, smaller."""
 
     def draw(self, groups, rng):
         frames = torch.from_numpy(
@@ -64,8 +64,8 @@ class Squares:
                 part = (slice(14 * row, 14 * row + 28), slice(14 * column, 14 * column + 28))
                 frames[group, place, :, part[0], part[1]] = colours[group, place, :, None, None]
                 labels[group, place, place, row : row + 2, column : column + 2] = RIGHT
-        queries = colours[..., None, None].expand(-1, -1, -1, 14 * SIDE, 14 * SIDE)
-        on_it = torch.ones(groups, 3, SIDE, SIDE, dtype=torch.bool)
+        queries = colours[..., None, None].expand(-1, -1, -1, 14 * QUERY_SIDE, 14 * QUERY_SIDE)
+        on_it = torch.ones(groups, 3, QUERY_SIDE, QUERY_SIDE, dtype=torch.bool)
         return Pairs(frames=frames, queries=queries, on_it=on_it, labels=labels)
 
 
@@ -238,7 +238,8 @@ class Hue(nn.Module):
 class Noise(nn.Module):
     def forward(self, pictures):
         generator = torch.Generator().manual_seed(0)
-        return torch.randn(len(pictures), 64, 32, 32, generator=generator)
+        rows, columns = (side // 14 for side in pictures.shape[-2:])
+        return torch.randn(len(pictures), 64, rows, columns, generator=generator)
 
 
 def test_precision_is_one_for_features_that_tell_things_and_low_for_noise():

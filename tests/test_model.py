@@ -1,5 +1,8 @@
 """Properties of VQLoC that hold for any weights, checked on small random ones."""
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -137,6 +140,7 @@ def test_a_clip_of_31_frames_is_refused(model):
         ({"match_dim": 16}, 3072),
         ({"match_dim": 16, "fusion": "match", "mask_query": True}, 3072),
         ({"match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.5, 0.25)}, 3072),
+        ({"match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.25), "query_size": 56}, 3072),
         ({"match_dim": 16, "fine": True, "image_size": 224}, 3072),
         ({"fine": True, "anchors": False, "image_size": 224}, 1),
     ],
@@ -145,7 +149,7 @@ def test_every_variant_of_the_ablations_can_be_plugged_in(changes, candidates):
     config = VQLoCConfig(**{"backbone": TINY, "image_size": 112, "dim": 32, **changes})
     variant = randomised(VQLoC.from_config(config))
     clip, query = clip_and_query(3, size=config.image_size)
-    query = query.repeat(1, len(config.query_shares), 1, 1)
+    query = query.repeat(1, len(config.query_shares), 1, 1)[..., : config.query_px, : config.query_px]
     predictions = variant(clip, query)
     assert predictions.logits.shape == (1, 3, candidates)
     assert torch.isfinite(predictions.boxes).all()
@@ -171,6 +175,21 @@ def test_similarity_maps_are_highest_where_the_querys_patch_is():
     assert to_peak[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
     query[..., 2:4, 2:4] = 0  # not the thing's: now that patch does not count
     assert similarity_maps(frames, query)[0, 1, 0, 5, 6] < 0.9
+
+
+@torch.no_grad()
+def test_a_thing_that_fills_a_small_picture_is_compared_patch_by_patch():
+    generator = torch.Generator().manual_seed(0)
+    frames = F.normalize(torch.randn(1, 1, 16, 32, 32, generator=generator), dim=2)
+    likest = {}
+    for side in (16, 32, 64):
+        query = F.normalize(torch.randn(1, 16, side, side, generator=generator), dim=1)
+        query[0, :, 4, 7] = frames[0, 0, :, 20, 9]
+        maps = similarity_maps(frames, query)
+        assert maps.shape == (1, 1, MAPS + 1, 32, 32)
+        likest[side] = maps[0, 0, 0, 20, 9].item()
+    assert likest[16] == pytest.approx(1, abs=1e-4)
+    assert max(likest[32], likest[64]) < 0.95  # there it is one of 4 or of 16 that are averaged
 
 
 @torch.no_grad()
@@ -302,6 +321,59 @@ def test_a_misspelt_config_field_is_an_error():
         VQLoCConfig(attention_raduis=3)
     with pytest.raises(ValueError, match="attention_raduis"):
         VQLoCConfig.from_dict({**SMALL.to_dict(), "attention_raduis": 3})
+
+
+SMALL_QUERY = replace(SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), query_size=56)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fusion": "attention", "query_shares": (1.0,)}, 'needs fusion "match"'),
+        ({"query_size": 60}, "query_size must be a multiple of 28, got 60"),
+        ({"query_size": 42}, "query_size must be a multiple of 28, got 42"),
+        ({"query_size": 0}, "query_size must be a multiple of 28, got 0"),
+    ],
+)
+def test_a_size_of_queries_that_cannot_be_is_one_clear_line(changes, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        replace(SMALL_QUERY, **changes)
+
+
+def test_a_config_of_before_queries_had_a_size_is_that_of_the_frames():
+    assert (SMALL.query_px, SMALL.query_side) == (112, 8)
+    assert (SMALL_QUERY.query_px, SMALL_QUERY.query_side, SMALL_QUERY.side) == (56, 4, 8)
+    old = {name: value for name, value in SMALL.to_dict().items() if name != "query_size"}
+    assert VQLoCConfig.from_dict(old) == SMALL
+    assert replace(SMALL, query_size=112).query_side == SMALL.query_side
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("image_size", "query_size"), [(112, 56), (448, 224), (112, 224)])
+def test_a_querys_pictures_have_a_size_of_their_own(image_size, query_size):
+    config = replace(SMALL_QUERY, image_size=image_size, query_size=query_size, mask_query=True)
+    model = randomised(VQLoC.from_config(config))
+    picture = torch.randint(0, 255, (60, 90, 3), dtype=torch.uint8)
+    sizes = []
+    model.backbone.register_forward_pre_hook(lambda _, pictures: sizes.append(tuple(pictures[0].shape)))
+    query = model.encode_view(picture, Box(20, 10, 60, 50))
+    assert sizes == [(2, 3, query_size, query_size)]
+    assert query.shape == (2 * 16, query_size // 14, query_size // 14)
+    # Half of the second picture's side is the thing's; the rest is nothing.
+    assert (query[16:].norm(dim=0) > 0).float().mean() == pytest.approx(0.25, abs=0.01)
+    features = model.encode_frames(picture[None].repeat(2, 1, 1, 1))
+    assert features.shape == (2, 16, image_size // 14, image_size // 14)
+    assert model.localize_clip(features, query).logits.shape == (1, 2, 3072)
+
+
+@torch.no_grad()
+def test_frames_and_queries_of_two_sizes_are_encoded_as_each_alone():
+    model = randomised(VQLoC.from_config(SMALL_QUERY)).train()
+    clips, queries = torch.randn(2, 3, 3, 112, 112), torch.randn(2, 6, 56, 56)
+    features, query = model.encode_together(clips, queries)
+    assert features.shape == (2, 3, 16, 8, 8)
+    torch.testing.assert_close(features.flatten(0, 1), model.encode(clips.flatten(0, 1)))
+    torch.testing.assert_close(query, model.encode_query(queries))
 
 
 @torch.no_grad()

@@ -25,6 +25,8 @@ from lastseen.synth.assets import Credit, Picture
 from lastseen.train.pairs import (
     FRAMES_A_GROUP,
     IGNORED,
+    QUERY_PX,
+    QUERY_SIDE,
     RIGHT,
     SIDE,
     SIZE_PX,
@@ -88,14 +90,15 @@ def colour_asked_for(query, on_it):
     shown = at_patches(query)[on_it]
     shares = {name: is_colour(shown, colour).float().mean().item() for name, colour in COLOURS.items()}
     best = max(shares, key=shares.get)
-    assert shares[best] > 0.95
+    assert shares[best] > 0.85  # a row of patches may lie on the thing's edge
     return COLOURS[best]
 
 
 def test_pairs_have_the_shapes_they_promise(drawn):
     assert drawn.frames.shape == (8, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX)
-    assert drawn.queries.shape == (8, 2 * FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX)
-    assert drawn.on_it.shape == (8, 2 * FRAMES_A_GROUP, SIDE, SIDE)
+    assert drawn.queries.shape == (8, 2 * FRAMES_A_GROUP, 3, QUERY_PX, QUERY_PX)
+    assert drawn.on_it.shape == (8, 2 * FRAMES_A_GROUP, QUERY_SIDE, QUERY_SIDE)
+    assert (SIZE_PX, QUERY_PX) == (14 * SIDE, 14 * QUERY_SIDE)
     assert drawn.labels.shape == (8, 2 * FRAMES_A_GROUP, FRAMES_A_GROUP, SIDE, SIDE)
     assert set(drawn.labels.unique().tolist()) == {RIGHT, WRONG, IGNORED}
     assert drawn.frames.min() >= 0 and drawn.frames.max() <= 1
@@ -218,7 +221,7 @@ def test_right_patches_show_the_region_that_the_query_shows_and_wrong_ones_do_no
             of_photos.queries[group], of_photos.on_it[group], of_photos.labels[group]
         ):
             region, photo = where_and_which(query)
-            assert on_it.sum() > 12  # it may be shown small
+            assert on_it.sum() > 2  # it may be shown small
             (number,) = photo[on_it].round().unique().tolist()
             low, high = region[on_it].amin(0), region[on_it].amax(0)
             own = (which - number).abs() < 0.02  # a patch on the photograph's border is darker than that

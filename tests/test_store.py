@@ -15,9 +15,9 @@ from walks import BLUE, GREEN, RED, YELLOW, Thing, gallery_of, is_colour, moving
 
 from lastseen.errors import TrainError
 from lastseen.model import BackboneConfig, VQLoCConfig
-from lastseen.model.inputs import MEAN, STD
+from lastseen.model.inputs import MEAN, STD, patches_inside
 from lastseen.train.augment import NO_AUGMENT, AugmentConfig
-from lastseen.train.gallery import APART
+from lastseen.train.gallery import APART, VIEW_PX, Gallery
 from lastseen.train.store import FeatureStore, SynthData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -276,6 +276,30 @@ def test_a_masked_query_is_nothing_but_the_thing(two_walks):
             assert (query[:, ~its] == 0).all()
             assert torch.equal(query[:, its], whole[:, its])
     assert any((~((q == 0).all(0))).float().mean() <= 0.5 for q in one.queries)
+
+
+@pytest.mark.parametrize(("query_size", "pooled"), [(224, 14), (112, 28)])
+def test_views_are_kept_at_the_size_of_queries(two_walks, query_size, pooled):
+    """And at the size of the gallery's they are not resized on the way."""
+    shares = (1.0, 0.5)
+    walks, frames = zip(*two_walks)
+    gallery = Gallery.of(walks, [torch.from_numpy(f) for f in frames], shares)
+    small = replace(MODEL, fusion="match", match_dim=2, query_shares=shares, query_size=query_size)
+    store = FeatureStore(gallery, PLAIN, small, MeanColour(), 8, 0)
+    batch = store.batch(0)
+    side = query_size // 14
+    assert batch.clips.shape == (8, 8, 3, 8, 8)
+    assert batch.queries.shape == (8, 6, side, side)
+    assert store.views.shape == (len(gallery.views), 6, side, side)
+    kept = F.avg_pool2d(gallery.views.flatten(0, 1).movedim(-1, 1).float() / 255, pooled)
+    found = colours(store.views.unflatten(1, (2, 3))).flatten(0, 1).movedim(-1, 1)
+    assert (found - kept).abs().mean() < (1e-3 if query_size == VIEW_PX else 0.02)
+    masked = FeatureStore(gallery, PLAIN, replace(small, mask_query=True), MeanColour(), 8, 0).batch(0)
+    its = patches_inside(torch.tensor([[0.25, 0.25, 0.75, 0.75]]), side)[0, 0] > 0
+    assert (masked.queries[:, 3:, ~its] == 0).all()
+    assert torch.equal(
+        masked.queries[:, 3:, side // 2, side // 2], batch.queries[:, 3:, side // 2, side // 2]
+    )
 
 
 def test_walks_are_augmented_anew_in_every_round(two_walks):

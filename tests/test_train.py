@@ -20,9 +20,18 @@ from lastseen.train.batch import Batch, Listed
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World
 from lastseen.train.fields import parse_setting, with_settings
+from lastseen.train.gallery import VIEW_PX
 from lastseen.train.loop import Training, train
 from lastseen.train.loss import iou
-from lastseen.train.optimiser import OptimiserConfig, RunningAverage, lr_factor, make_optimiser
+from lastseen.train.optimiser import (
+    OptimiserConfig,
+    RunningAverage,
+    lr_factor,
+    make_optimiser,
+    optimiser_tensors,
+    restore_optimiser,
+)
+from lastseen.train.pairs import QUERY_PX, QUERY_SIDE, SIZE_PX
 from lastseen.train.recipes import RECIPES, find_recipe, synth_small, tiny, vqloc_base, vqloc_small
 from lastseen.train.start import start_model
 from lastseen.train.toy import ToyClips, ToyData
@@ -207,6 +216,29 @@ def test_kept_features_train_a_model_with_a_frozen_backbone_only():
         )
 
 
+def with_small_queries(config):
+    model = replace(config.model, fusion="match", match_dim=16, mask_query=True, query_size=56)
+    return replace(config, model=model)
+
+
+def test_queries_of_a_size_of_their_own_are_learnt_from():
+    config = with_small_queries(quick())
+    pictures = ToyClips(config.data, config.model, 2, seed=0).batch(0)
+    assert pictures.queries.shape == (2, 3, 56, 56)
+    run = Training(config, World(), CPU)
+    run.fit(pictures)
+    assert run.step(0, pictures)["grad_norm"] > 0
+    shares = replace(config, model=replace(config.model, query_shares=(1.0, 0.5, 0.25)))
+    kept = replace(features_batch(config), queries=torch.randn(2, 3 * 32, 4, 4, dtype=torch.float16))
+    assert Training(shares, World(), CPU).step(0, kept)["loss_total"] > 0
+    with pytest.raises(TrainError, match=r"expected queries of \[96, 4, 4\], the data gives \[32, 8, 8\]"):
+        Training(shares, World(), CPU).step(0, features_batch(config))
+    with pytest.raises(
+        TrainError, match=r"expected queries of \[3, 56, 56\], the data gives \[3, 112, 112\]"
+    ):
+        run.step(0, ToyClips(config.data, quick().model, 2, seed=0).batch(0))
+
+
 @pytest.mark.parametrize("score", ["bce", "focal"])
 def test_every_variant_of_the_model_and_the_loss_takes_a_step(score):
     config = quick()
@@ -237,6 +269,44 @@ def test_the_running_average_is_the_mean_with_fading_weights():
     assert early.tensors["x"].item() == pytest.approx(0.9)  # the random start counts for a tenth only
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_optimiser_goes_on_exactly_where_it_was_fused_or_not(fused):
+    start, gradients = torch.randn(5, 3), torch.randn(4, 5, 3)
+
+    def taught(weight, optimiser, part):
+        for gradient in part:
+            weight.grad = gradient.clone()
+            optimiser.step()
+
+    def fresh(values):
+        weight = nn.Parameter(values.clone())
+        return weight, torch.optim.AdamW([weight], lr=0.1, fused=fused or None)
+
+    whole, optimiser = fresh(start)
+    taught(whole, optimiser, gradients)
+    first, before = fresh(start)
+    taught(first, before, gradients[:2])
+    second, after = fresh(first.detach())
+    restore_optimiser(after, {second: "w"}, optimiser_tensors(before, {first: "w"}))
+    taught(second, after, gradients[2:])
+    assert torch.equal(second, whole)
+
+
+def test_gradients_that_are_not_finite_end_the_run_before_anything_is_kept(tmp_path):
+    config = quick(steps=3, log_every=100, checkpoint_every=1)
+    batch = ToyClips(config.data, config.model, 2, seed=0).batch(0)
+    broken = replace(
+        batch, boxes_unit=torch.full_like(batch.boxes_unit, torch.nan), visible=batch.visible | True
+    )
+    with pytest.raises(TrainError, match="gradients of step 1 are not finite; begin again in a new folder"):
+        train(config, tmp_path / "run", source=Listed([batch, broken]), device="cpu")
+    assert RunFolder(tmp_path / "run").numbers() == [1]
+    run = Training(config, World(), CPU)
+    assert run.step(0, broken) is None  # a GPU is not asked at once ...
+    with pytest.raises(TrainError, match="gradients of step 0 are not finite"):
+        run.step(1, batch)  # ... but before more is learnt
+
+
 def test_recipes_are_complete_configs_and_say_what_they_are():
     assert set(RECIPES) >= {"synth_small", "vqloc_base", "vqloc_small", "tiny"}
     for recipe in RECIPES.values():
@@ -247,6 +317,13 @@ def test_recipes_are_complete_configs_and_say_what_they_are():
     assert (base.optimiser.lr, base.optimiser.weight_decay, base.optimiser.warmup_steps) == (1e-4, 0.05, 1000)
     with pytest.raises(TrainError, match="unknown recipe 'huge'; choose one of backbone_small"):
         find_recipe("huge")
+
+
+def test_heads_are_asked_with_the_pictures_that_the_backbone_learnt_with():
+    model, matching = synth_small().model, find_recipe("backbone_small").make().matching
+    assert model.query_px == QUERY_PX == VIEW_PX
+    assert (model.query_side, model.image_size) == (QUERY_SIDE, SIZE_PX)
+    assert model.query_shares == matching.query_shares
 
 
 def test_the_bundled_backbone_is_cut_to_the_depth_that_is_used():

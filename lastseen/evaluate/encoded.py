@@ -39,7 +39,7 @@ class EncodedClip:
     """One video with its questions.
 
     | features    | float16 [frames, channels, side, side]        |
-    | queries     | float16 [questions, shares * channels, side, side] |
+    | queries     | float16 [questions, shares * channels, q side, q side] |
     | query_boxes | [questions, shares, 4] the things in their unit squares |
     """
 
@@ -53,7 +53,8 @@ class EncodedClip:
 
 
 class EncodedSet:
-    """Encoded with one backbone at one size and padding: heads of any config that agrees in these."""
+    """Encoded with one backbone at one size (of frames, and of queries) and padding: heads of any config that
+    agrees in these."""
 
     def __init__(self, clips: Sequence[EncodedClip]) -> None:
         self.clips = list(clips)
@@ -81,7 +82,7 @@ class EncodedSet:
             pictures = [torch.from_numpy(query.views[0].picture.copy()).to(device) for query in asked]
             shares = config.query_shares
             crops = [
-                torch.cat([query_crop(picture, query.views[0].box, config.image_size, s) for s in shares])
+                torch.cat([query_crop(picture, query.views[0].box, config.query_px, s) for s in shares])
                 for picture, query in zip(pictures, asked)
             ]
             boxes = [

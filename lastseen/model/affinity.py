@@ -39,7 +39,7 @@ View = tuple[Tensor, tuple[float, float]]  # normalised picture [1, 3, h, w] and
 
 def _square(model: VQLoC, picture: Tensor, box: Box, point: tuple[float, float]) -> View:
     """The paper's query: the square around the thing."""
-    size = model.config.image_size
+    size = model.config.query_px
     square = box.squared(picture.shape[1], picture.shape[0])
     at = Box(*point, *point).shifted(-square.x1, -square.y1)
     at = at.scaled(size / max(square.width, 1.0), size / max(square.height, 1.0))

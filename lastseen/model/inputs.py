@@ -131,5 +131,7 @@ def resized(pictures: Tensor, width: int, height: int) -> Tensor:
 
 def normalised(pictures: Tensor) -> Tensor:
     """[n, 3, h, w] in [0, 1] -> ImageNet's mean and deviation."""
-    mean, std = (torch.tensor(x, device=pictures.device)[:, None, None] for x in (MEAN, STD))
+    # A busy GPU need not be waited for.
+    device, at_once = pictures.device, pictures.is_cuda
+    mean, std = (torch.tensor(x)[:, None, None].to(device, non_blocking=at_once) for x in (MEAN, STD))
     return (pictures - mean) / std

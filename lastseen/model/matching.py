@@ -16,6 +16,7 @@ from lastseen.model.correspondence import SpatialTransformer, conv_block
 
 SHARPNESS = 20.0  # of the soft maximum over the query's patches
 PARTS = 3  # a query is also compared part by part, so that its layout shows: PARTS x PARTS of them
+MOST_ACROSS = 16  # patches of a query's picture that are compared, along one side
 NEIGHBOURS = 4  # patches at the peak, whose like in the same frame is looked for
 MAPS = 3 + PARTS**2 + 3  # and 1 for each picture of the thing
 JITTER_GAIN, JITTER_SHIFT = 0.08, 0.03
@@ -79,7 +80,7 @@ class MatchFusion(nn.Module):
     """Similarity maps alone: nothing of a frame but its likeness to the query is handed on.
 
     | prepare | frames [n, match, h, w], as they are                              |
-    | forward | prepared [b, t, match, h, w], query [b, shares * match, h, w] -> [b, t, dim, h, w] |
+    | forward | prepared [b, t, match, h, w], query [b, shares * match, q, q] -> [b, t, dim, h, w] |
 
     `shares`: the thing's part of each of its pictures. Features of like sizes match best, and its size in
     the video is not known.
@@ -144,7 +145,7 @@ def jittered(maps: Tensor) -> Tensor:
 
 
 def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (1.0,)) -> Tensor:
-    """Unit vectors [b, t, m, h, w] of frames and [b, shares * m, h, w] of a query's pictures, zero where the
+    """Unit vectors [b, t, m, h, w] of frames and [b, shares * m, q, q] of a query's pictures, zero where the
     thing is not -> [b, t, MAPS + shares, h, w].
 
     To the likest patch of the query, to the softly likest, to the mean of all, and to each part's mean; how
@@ -153,12 +154,12 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     """
     size = {"t": frames.shape[1], "h": frames.shape[3]}
     pictures = rearrange(query.float(), "b (s m) h w -> s b m h w", s=len(shares))
-    tokens = rearrange(frames, "b t m h w -> b (t h w) m")
+    tokens = rearrange(_as_multiplied(frames), "b t m h w -> b (t h w) m")
     each, softly = [], []
     for picture, share in zip(pictures, shares):
         cosine, there = _cosines(tokens, _of_the_thing(picture, share))
-        each.append(cosine.amax(-1))
-        softly.append((torch.logsumexp(SHARPNESS * cosine, -1) - there.log()) / SHARPNESS)
+        each.append(cosine.amax(-1).float())
+        softly.append((torch.logsumexp(SHARPNESS * cosine.float(), -1) - there.log()) / SHARPNESS)
     likest = torch.stack(each, -1)
     best_of_all = likest.amax(-1)
     parts = F.normalize(F.adaptive_avg_pool2d(pictures[0], PARTS).flatten(2), dim=1)
@@ -175,10 +176,18 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     return rearrange(maps, "b (t h w) c -> b t c h w", **size).to(frames.dtype)
 
 
+def _as_multiplied(frames: Tensor) -> Tensor:
+    """In mixed precision each product would round its factors anew: the largest is rounded once, here."""
+    kind = frames.device.type
+    return frames.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else frames
+
+
 def _of_the_thing(picture: Tensor, share: float) -> Tensor:
-    """Vectors [b, m, h, w] -> those that may be the thing's, few enough to compare with all: [b, m, k]"""
-    if share == 1:  # it fills its picture, so half the resolution is plenty
-        return F.avg_pool2d(picture, 2).flatten(2)
+    """Vectors [b, m, q, q] -> those that may be the thing's, few enough to compare with all: [b, m, k]"""
+    if share == 1:  # it fills its picture, so less resolution is plenty
+        while picture.shape[-1] > MOST_ACROSS:
+            picture = F.avg_pool2d(picture, 2)
+        return picture.flatten(2)
     side = picture.shape[-1]
     first = int(side * (1 - share) / 2)
     return picture[..., first : side - first, first : side - first].flatten(2)
@@ -187,5 +196,5 @@ def _of_the_thing(picture: Tensor, share: float) -> Tensor:
 def _cosines(tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens [b, n, m], vectors [b, m, k] of which zeros do not count -> [b, n, k], how many count [b, 1]"""
     there = vectors.norm(dim=1) > 1e-3
-    cosine = (tokens @ F.normalize(vectors, dim=1).to(tokens.dtype)).float()
+    cosine = tokens @ F.normalize(vectors, dim=1).to(tokens.dtype)
     return cosine.masked_fill(~there[:, None], -1.0), there.sum(1).clamp(min=1)[:, None]

@@ -118,6 +118,6 @@ def frames_seen(time: int, radius: int, lengths: Tensor | None, device: torch.de
     """[b or 1, t, 2 radius + 1] which neighbours exist. A frame always sees itself, padding too."""
     shift = torch.arange(-radius, radius + 1, device=device)
     other = torch.arange(time, device=device)[:, None] + shift  # [t, w]
-    end = other.new_tensor([time]) if lengths is None else lengths.to(device)
-    real = (other >= 0) & (other < end[:, None, None])
+    before_end = other[None] < (time if lengths is None else lengths.to(device)[:, None, None])
+    real = (other >= 0) & before_end
     return real | (shift == 0)

@@ -34,6 +34,7 @@ class VQLoCConfig:
     anchors: bool = True
     match_dim: int = 0  # ours: channels of the vectors whose similarity is mapped; 0: none, as in the paper
     query_shares: tuple[float, ...] = (1.0,)  # ours, with "match": the thing's part of each picture of it
+    query_size: int | None = None  # ours, with "match": px of the query's pictures; none: image_size
     heads_say: float = 1.0  # ours, with "match": how far heads may change how sure likeness is of a frame
     mask_query: bool = False  # ours: patches of a query that are not the thing's do not count
     fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
@@ -52,11 +53,29 @@ class VQLoCConfig:
             raise ValueError(f'heads_say must be 0 to 1, and 1 without fusion "match", got {self.heads_say}')
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
+        if self.query_px != self.image_size and self.fusion != "match":
+            raise ValueError('a query_size other than image_size needs fusion "match"')
+        # Whole patches, and an even number of them: what is around the thing is cut off evenly.
+        if self.query_size is not None and (
+            self.query_size < 1 or self.query_size % (2 * self.backbone.patch)
+        ):
+            raise ValueError(
+                f"query_size must be a multiple of {2 * self.backbone.patch}, got {self.query_size}"
+            )
 
     @property
     def side(self) -> int:
-        """Patches along one edge of the input."""
+        """Patches along one edge of a frame."""
         return self.image_size // self.backbone.patch
+
+    @property
+    def query_px(self) -> int:
+        return self.image_size if self.query_size is None else self.query_size
+
+    @property
+    def query_side(self) -> int:
+        """Patches along one edge of a query's picture."""
+        return self.query_px // self.backbone.patch
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -77,6 +96,8 @@ class VQLoC(nn.Module):
     | frames, queries          | [.., 3, size, size]      normalised RGB         |
     | features after `encode`  | [n, dim (+ match_dim), side, side]  query-independent |
     | Predictions              | [b, t, candidates, ..]   boxes and logits       |
+
+    A query's pictures may have a size of their own: below, `q size` and `q side`.
     """
 
     def __init__(
@@ -152,7 +173,7 @@ class VQLoC(nn.Module):
         return Letterbox.square(width, height, self.config.image_size)
 
     def forward(self, clips: Tensor, queries: Tensor, lengths: Tensor | None = None) -> Predictions:
-        """clips [b, t, 3, size, size], queries [b, 3, size, size]; `lengths` [b] if clips are padded."""
+        """clips [b, t, 3, size, size], queries [b, 3, q size, q size]; `lengths` [b] if clips are padded."""
         features = self.encode(rearrange(clips, "b t c h w -> (b t) c h w"))
         features = rearrange(features, "(b t) c h w -> b t c h w", b=len(clips))
         return self.localize(features, self.encode_query(queries), lengths)
@@ -166,16 +187,17 @@ class VQLoC(nn.Module):
         return self.correspondence.prepare(self.reduce(features))
 
     def prepare_query(self, features: Tensor, boxes_unit: Tensor) -> Tensor:
-        """Backbone features [b, shares * channels, side, side] of query crops, and the things' boxes in them
-        [b, shares, 4]"""
+        """Backbone features [b, shares * channels, q side, q side] of query crops, and the things' boxes in
+        them [b, shares, 4]"""
         shares = len(self.config.query_shares)
         features = rearrange(features, "b (s c) h w -> (b s) c h w", s=shares)
         if self.config.mask_query:
-            features = features * patches_inside(boxes_unit.flatten(0, 1).to(features), self.config.side)
+            inside = patches_inside(boxes_unit.flatten(0, 1).to(features), self.config.query_side)
+            features = features * inside
         return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
 
     def encode_query(self, queries: Tensor) -> Tensor:
-        """[b, shares * 3, size, size]; all of a picture counts as the thing."""
+        """[b, shares * 3, q size, q size]; all of a picture counts as the thing."""
         shares = len(self.config.query_shares)
         features = self.backbone(rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares))
         return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
@@ -185,15 +207,21 @@ class VQLoC(nn.Module):
 
         Both may be pictures, or features that the backbone made earlier (told by their channels).
         Frames and queries go through `reduce` as one: its batch norms learn one statistic for both,
-        the one that inference uses.
+        the one that inference uses. Of two sizes they cannot, but then it has no batch norm.
         """
         shares = len(self.config.query_shares)
-        queries = rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares)
-        inputs = torch.cat([rearrange(clips, "b t c h w -> (b t) c h w"), queries])
-        reduced = self.reduce(self.backbone(inputs) if inputs.shape[1] == 3 else inputs)
-        frames, query = reduced[: -len(queries)], reduced[-len(queries) :]
+        frames = rearrange(clips, "b t c h w -> (b t) c h w")
+        query = rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares)
+        if self.config.query_side == self.config.side:
+            reduced = self._reduced(torch.cat([frames, query]))
+            frames, query = reduced[: len(frames)], reduced[len(frames) :]
+        else:
+            frames, query = self._reduced(frames), self._reduced(query)
         prepared = rearrange(self.correspondence.prepare(frames), "(b t) c h w -> b t c h w", b=len(clips))
         return prepared, rearrange(query, "(b s) c h w -> b (s c) h w", s=shares)
+
+    def _reduced(self, inputs: Tensor) -> Tensor:
+        return self.reduce(self.backbone(inputs) if inputs.shape[1] == 3 else inputs)
 
     def localize(
         self,
@@ -202,7 +230,7 @@ class VQLoC(nn.Module):
         lengths: Tensor | None = None,
         runs: tuple[int, ...] | None = None,
     ) -> Predictions:
-        """features [b, t, dim, side, side] of `encode`, query [b, dim, side, side] of `encode_query`.
+        """features [b, t, dim, side, side] of `encode`, query [b, dim, q side, q side] of `encode_query`.
 
         `lengths` and `runs` as in `SpatioTemporalTransformer`.
         """
@@ -246,8 +274,8 @@ class VQLoC(nn.Module):
         return self.encode(letterboxed(frames, letterbox, self.config.padding))
 
     def encode_view(self, picture: Tensor, box: Box) -> Tensor:
-        """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, side, side]"""
-        size, shares = self.config.image_size, self.config.query_shares
+        """A query's picture [h, w, 3] uint8 and the thing's box in it -> [dim, q side, q side]"""
+        size, shares = self.config.query_px, self.config.query_shares
         crops = torch.cat([query_crop(picture, box, size, share) for share in shares])
         features = rearrange(self.backbone(normalised(crops)), "s c h w -> 1 (s c) h w")
         boxes = torch.stack([box_in_crop(picture, box, share) for share in shares])

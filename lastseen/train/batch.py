@@ -17,10 +17,12 @@ class Batch:
     """b clips of t frames, each with its query.
 
     | clips      | [b, t, 3, size, size] normalised pictures, or [b, t, channels, side, side] features     |
-    | queries    | [b, 3, size, size], or [b, channels, side, side], made by the same backbone              |
+    | queries    | [b, shares * 3, q size, q size], or [b, shares * channels, q side, q side] of the same  |
+    |            | backbone; their size may differ from the frames'                                        |
     | boxes_unit | [b, t, 4] x1 y1 x2 y2 in the unit square of the padded frame; ignored where not visible |
     | visible    | bool [b, t]                                                                             |
-    | unrelated  | bool [b, b] clip j certainly does not show the thing of query i: free negatives         |
+    | unrelated  | bool [b, b] clip j certainly does not show the thing of query i: free negatives; on the |
+    |            | CPU, where partners are chosen                                                          |
     | known      | bool [b, t] where the truth is known at all, the rest does not count; None: everywhere  |
     """
 
@@ -35,7 +37,11 @@ class Batch:
         b, t = self.clips.shape[:2]
         known = self.visible if self.known is None else self.known
         for name, value, shape in (
-            ("queries", self.queries[:, : self.clips.shape[2]], (b, *self.clips.shape[2:])),
+            (
+                "queries",
+                self.queries[:, : self.clips.shape[2]],
+                (b, self.clips.shape[2], *self.queries.shape[-2:]),
+            ),
             ("boxes_unit", self.boxes_unit, (b, t, 4)),
             ("visible", self.visible, (b, t)),
             ("unrelated", self.unrelated, (b, b)),

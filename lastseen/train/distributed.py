@@ -113,7 +113,7 @@ class SharedBatchNorm(nn.BatchNorm2d):
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         values = frames.to(self.running_mean.dtype)
-        rows = values.new_tensor([values.numel() / values.shape[1]])
+        rows = values.new_full((1,), values.numel() / values.shape[1])
         total = _summed(torch.cat([values.sum((0, 2, 3)), rows]))
         count = total[-1].detach()
         mean = total[:-1] / count

@@ -136,7 +136,7 @@ class VideoClips:
         unit = torch.from_numpy(boxes_px / sides).float()
         content, unit, visible = augment_clip(content, unit, visible, self.data.augment, generator)
         view = query_of(example.question, video, example.clip.fps).views[0]
-        query = query_crop(torch.from_numpy(view.picture), view.box, self.model.image_size)[0]
+        query = query_crop(torch.from_numpy(view.picture), view.box, self.model.query_px)[0]
         boxes = letterbox.to_unit(unit.numpy() * sides)
         return Sample(
             clip=normalised(padded(content, letterbox, self.model.padding)),

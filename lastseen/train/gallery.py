@@ -20,7 +20,7 @@ from lastseen.errors import TrainError
 from lastseen.model.inputs import box_in_crop, query_crop
 from lastseen.synth.census import Census
 
-VIEW_PX = 224  # side of a kept picture of a thing
+VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
 LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # of a thing in a frame, to be asked for with it
 VIEWS_A_WALK = 3
 APART = 15  # frames between two views of a walk, and between a view and the answer

@@ -25,7 +25,7 @@ from lastseen.train.batch import Batch, Source
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World, joined, with_shared_norms
 from lastseen.train.log import RunLog
-from lastseen.train.loss import Losses, Targets, count, iou, label, losses
+from lastseen.train.loss import Chosen, Losses, Targets, choose, count, iou, label, losses
 from lastseen.train.mining import Partners, choose_partners, localize_with_partners
 from lastseen.train.optimiser import (
     RunningAverage,
@@ -40,6 +40,7 @@ from lastseen.train.recipes import TrainConfig
 from lastseen.train.start import open_source, rows_of, start_model
 
 FITTED_FRAMES = 64
+Turn = tuple[Batch, Partners | None, Targets, Chosen]
 
 
 def train(
@@ -105,13 +106,16 @@ class Training:
         self.optimiser = make_optimiser(self.model, config.optimiser)
         self.names: dict[Tensor, str] = {p: name for name, p in trained(self.model).items()}
         frozen = {name for name, weight in self.model.named_parameters() if not weight.requires_grad}
-        self._changing = [name for name in self.model.state_dict() if name not in frozen]
+        # Taken once: training changes these tensors in place.
+        self._changing = {
+            name: value for name, value in self.model.state_dict().items() if name not in frozen
+        }
+        self._norm: tuple[int, Tensor] | None = None  # of a step's gradients, not yet looked at
         self.average = RunningAverage(self.changing(), config.ema_decay)
 
     def changing(self) -> dict[str, Tensor]:
         """Trained weights, and the batch norms' statistics: what a checkpoint holds."""
-        state = self.model.state_dict()
-        return {name: state[name] for name in self._changing}
+        return self._changing
 
     def fit(self, batch: Batch) -> None:
         """What of the model is fitted to features instead of learnt."""
@@ -130,21 +134,18 @@ class Training:
         _seed(config.seed, number, world.rank)
         batch = batch.to(self.device)
         turns = self._turns(number, batch)
-        counts = world.total(torch.stack([count(targets, config.loss) for _, _, targets in turns]).sum(0))
+        self._check_gradients()
+        counts = world.total(torch.stack([count(turn[2], config.loss) for turn in turns]).sum(0))
         parts = []
-        for part, partners, targets in turns:
+        for part, partners, targets, chosen in turns:
             with self._precision():
                 predictions, mined = self._predict(part, partners)
-            share = losses(predictions, mined, targets, counts, config.loss)
+            share = losses(predictions, mined, targets, counts, config.loss, chosen)
             torch.autograd.backward([share.total])
             parts.append(torch.stack([value.detach() for value in share]))
         world.add_gradients(self.names)
         norm = torch.nn.utils.clip_grad_norm_(list(self.names), config.optimiser.clip_norm or torch.inf)
-        if not torch.isfinite(norm):
-            raise TrainError(
-                f"the gradients of step {number} are not finite; begin again in a new folder "
-                "with a lower optimiser.lr"
-            )
+        self._norm = number, norm
         factor = lr_factor(number, warmup_steps=config.optimiser.warmup_steps, steps=config.steps)
         set_lr(self.optimiser, config.optimiser.lr * factor)
         self.optimiser.step()
@@ -152,16 +153,30 @@ class Training:
         self.average.update(self.changing(), number)
         if (number + 1) % config.log_every and number + 1 != config.steps:
             return None
+        self._check_gradients()
         values = Losses(*world.total(torch.stack(parts).sum(0)))
         numbers = {f"loss_{name}": value.item() for name, value in values._asdict().items()}
         if part.visible.any():
             numbers["iou"] = best_iou(predictions, part)
         return {**numbers, "lr": config.optimiser.lr * factor, "grad_norm": norm.item()}
 
-    def _turns(self, number: int, batch: Batch) -> list[tuple[Batch, Partners | None, Targets]]:
+    def _check_gradients(self) -> None:
+        """Of the step before, not of this one: a GPU that is asked at once has no work until the next step,
+        which is drawn and prepared while it is busy."""
+        if self._norm is None:
+            return
+        (number, norm), self._norm = self._norm, None
+        if not torch.isfinite(norm):
+            raise TrainError(
+                f"the gradients of step {number} are not finite; begin again in a new folder "
+                "with a lower optimiser.lr"
+            )
+
+    def _turns(self, number: int, batch: Batch) -> list[Turn]:
         config = self.config
         length = len(batch) // config.accumulate
         first = self.world.rows(config.batch)[0]
+        on_gpu = self.device.type == "cuda"
         turns = []
         for begin in range(0, len(batch), length):
             part = batch.rows(begin, begin + length)
@@ -177,8 +192,9 @@ class Training:
                 if config.loss.score == "hnm"
                 else None
             )
-            mined = None if partners is None else partners.mined.to(self.device)
-            turns.append((part, partners, label(part, self.anchors, config.loss, mined)))
+            mined = None if partners is None else partners.mined.to(self.device, non_blocking=on_gpu)
+            targets = label(part, self.anchors, config.loss, mined)
+            turns.append((part, partners, targets, choose(targets, config.loss)))
         return turns
 
     def _predict(self, batch: Batch, partners: Partners | None) -> tuple[Predictions, Tensor | None]:
@@ -198,22 +214,31 @@ class Training:
         first, last = self.world.rows(self.config.batch)
         if len(batch) != last - first:
             raise TrainError(f"expected {last - first} clips in a batch, the data gives {len(batch)}")
-        if batch.has_pictures:
-            return
-        if self.config.train_backbone_from_block is not None:
+        if not batch.has_pictures and self.config.train_backbone_from_block is not None:
             raise TrainError(
                 "a backbone that is trained needs pictures, and this data gives its features; "
                 "set data.cache_features=false or train_backbone_from_block=none"
             )
-        wanted = (config.backbone.channels, config.side, config.side)
-        if tuple(batch.clips.shape[2:]) != wanted:
-            raise TrainError(
-                f"expected features of {list(wanted)}, the data gives {list(batch.clips.shape[2:])}"
+        if batch.has_pictures:
+            kind, channels, side, query_side = "pictures", 3, config.image_size, config.query_px
+        else:
+            kind, channels, side, query_side = (
+                "features",
+                config.backbone.channels,
+                config.side,
+                config.query_side,
             )
+        for what, given, wanted in (
+            (kind, batch.clips.shape[2:], [channels, side, side]),
+            ("queries", batch.queries.shape[1:], [len(config.query_shares) * channels, *2 * [query_side]]),
+        ):
+            if list(given) != wanted:
+                raise TrainError(f"expected {what} of {wanted}, the data gives {list(given)}")
 
     # --- what is kept ---
 
     def checkpoint(self) -> Checkpoint:
+        self._check_gradients()
         return Checkpoint(
             {
                 "model": self.changing(),
@@ -238,6 +263,7 @@ class Training:
 
     def averaged(self) -> VQLoC:
         """A model of its own with the averaged weights."""
+        self._check_gradients()
         model = VQLoC.from_config(self.config.model)
         model.load_state_dict({**self.model.state_dict(), **self.average.tensors})
         return model.to(self.device).eval()

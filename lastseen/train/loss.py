@@ -45,12 +45,28 @@ class Targets(NamedTuple):
     | positive   | bool [b, t, n] candidates that should find the thing           |
     | counted    | bool [b, t] frames whose scores count                          |
     | mined      | bool [b, m] mined frames that count; all are negative          |
+
+    `Chosen` is what follows from them.
     """
 
     boxes_unit: Tensor
     positive: Tensor
     counted: Tensor
     mined: Tensor
+
+
+class Chosen(NamedTuple):
+    """Which scores and boxes of a batch count. How many they are a GPU must be asked: `choose` does so before
+    the forward pass, as later the answer would have to wait for all of it.
+
+    | positive  | three of [p] rows, frames and candidates that should find the thing                      |
+    | negatives | two of [h] rows, and places among their row's hardest negatives; None without "hnm"        |
+    | hardest   | how many negatives of a row are wanted at most                                           |
+    """
+
+    positive: tuple[Tensor, ...]
+    negatives: tuple[Tensor, ...] | None
+    hardest: int
 
 
 class Losses(NamedTuple):
@@ -89,8 +105,8 @@ def assign(
     """
     overlap = iou(anchors, boxes_unit[..., None, :])
     positive = (overlap > positive_iou) & visible[..., None]
-    without = visible & ~positive.any(-1)
-    if fallback and without.any():
+    without = (visible & ~positive.any(-1)).nonzero(as_tuple=True)  # as indices: a GPU is asked only once
+    if fallback and len(without[0]):
         distance = (centres(anchors) - centres(boxes_unit[without])[:, None]).square().sum(-1)
         nearest = distance.argsort(dim=-1, stable=True)
         by_overlap = overlap[without].gather(-1, nearest).argsort(dim=-1, descending=True, stable=True)
@@ -121,29 +137,42 @@ def count(targets: Targets, config: LossConfig) -> Tensor:
     return torch.stack([boxes, scores]).double()
 
 
+def choose(targets: Targets, config: LossConfig) -> Chosen:
+    positive = targets.positive.nonzero(as_tuple=True)
+    if config.score != "hnm":
+        return Chosen(positive, None, 0)
+    wanted = negatives_wanted(targets, config)
+    hardest = int(wanted.max())
+    ranks = torch.arange(hardest, device=wanted.device)
+    return Chosen(positive, (ranks < wanted[:, None]).nonzero(as_tuple=True), hardest)
+
+
 def losses(
     predictions: Predictions,
     mined_logits: Tensor | None,
     targets: Targets,
     counts: Tensor,
     config: LossConfig,
+    chosen: Chosen | None = None,
 ) -> Losses:
     """This part's share of the losses of the step that `counts` is of: shares add up.
 
-    `mined_logits` [b, m, n] are what the model says of each query on frames of other videos.
+    `mined_logits` [b, m, n] are what the model says of each query on frames of other videos; `chosen` is that
+    of `choose`, if it is known already.
     """
-    positive = targets.positive
-    truth = targets.boxes_unit[:, :, None].expand_as(predictions.boxes)
+    chosen = choose(targets, config) if chosen is None else chosen
+    positive = chosen.positive
     # Nothing visible in the whole step: the box terms are zero, not a division by it.
     boxes, scores = counts.clamp(min=1.0)
-    terms = box_terms(at_least_float(predictions.boxes[positive]), truth[positive]).sum(0) / boxes
+    found, truth = at_least_float(predictions.boxes[positive]), targets.boxes_unit[positive[:2]]
+    terms = box_terms(found, truth).sum(0) / boxes
     logits = at_least_float(predictions.logits)
     if config.score == "hnm":
         others = None if mined_logits is None else at_least_float(mined_logits)
-        score = hard_negative_sum(logits, others, targets, config) / scores
+        score = hard_negative_sum(logits, others, targets, chosen) / scores
     else:
         each = bce if config.score == "bce" else focal
-        score = each(logits, positive)[targets.counted].sum() / scores
+        score = each(logits, targets.positive)[targets.counted].sum() / scores
     centre, size, giou_term = terms
     total = centre + size + config.giou_weight * giou_term + config.score_weight * score
     return Losses(total, centre, size, giou_term, score)
@@ -218,16 +247,13 @@ def negatives_wanted(targets: Targets, config: LossConfig) -> Tensor:
 
 
 def hard_negative_sum(
-    logits: Tensor, mined_logits: Tensor | None, targets: Targets, config: LossConfig
+    logits: Tensor, mined_logits: Tensor | None, targets: Targets, chosen: Chosen
 ) -> Tensor:
     """BCE summed over all positives and each query's hardest negatives, of its own and of mined frames."""
     pool = logits.masked_fill(targets.positive | ~targets.counted[..., None], -torch.inf).flatten(1)
     if mined_logits is not None:
         others = mined_logits.masked_fill(~targets.mined[..., None], -torch.inf).flatten(1)
         pool = torch.cat([pool, others], 1)
-    wanted = negatives_wanted(targets, config)
     # A negative's BCE grows with its logit, so the highest logits are the hardest.
-    hardest = pool.topk(int(wanted.max()), 1).values
-    ranks = torch.arange(hardest.shape[1], device=hardest.device)
-    chosen = hardest[ranks < wanted[:, None]]
-    return F.softplus(chosen).sum() + F.softplus(-logits[targets.positive]).sum()
+    hardest = pool.topk(chosen.hardest, 1).values[chosen.negatives]
+    return F.softplus(hardest).sum() + F.softplus(-logits[chosen.positive]).sum()

@@ -24,7 +24,7 @@ from lastseen.model import Backbone
 from lastseen.model.inputs import normalised
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.log import RunLog
-from lastseen.train.optimiser import lr_factor, optimiser_tensors, restore_optimiser, set_lr
+from lastseen.train.optimiser import adamw, lr_factor, optimiser_tensors, restore_optimiser, set_lr
 from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, varied
 
 
@@ -111,7 +111,7 @@ class _Run:
             # Two numbers that set the scale of all scores: they must find their place soon.
             {"params": list(self.matcher.parameters()), "factor": 125.0, "weight_decay": 0.0},
         ]
-        self.optimiser = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
+        self.optimiser = adamw(groups, lr=config.lr, weight_decay=config.weight_decay)
         self.lr = 0.0
 
     def step(self, number: int, pairs: list[Pairs], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -170,12 +170,14 @@ def matching_loss(
     )
     on_it, labels = (torch.cat([getattr(p, name) for p in drawn]) for name in ("on_it", "labels"))
     groups, per_group = labels.shape[:2]
-    pictures = normalised(varied(torch.cat([frames, queries]), generator))
+    frames, queries = (normalised(varied(pictures, generator)) for pictures in (frames, queries))
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        features = backbone(pictures)
-        unit = F.normalize(features.float(), dim=1).to(features.dtype)
-        patches = unit[: len(frames)].flatten(2).transpose(1, 2).reshape(groups, -1, unit.shape[1])
-        tokens = sampled_tokens(unit[len(frames) :], on_it.flatten(0, 1), config.tokens, generator)
+        unit = [
+            F.normalize(features.float(), dim=1).to(features.dtype)
+            for features in (backbone(frames), backbone(queries))
+        ]
+        patches = unit[0].flatten(2).transpose(1, 2).reshape(groups, -1, unit[0].shape[1])
+        tokens = sampled_tokens(unit[1], on_it.flatten(0, 1), config.tokens, generator)
         logits = matcher(patches, tokens.view(groups, per_group, config.tokens, -1))
     return score_loss(logits, labels.flatten(2), config.hardest)
 
@@ -188,7 +190,7 @@ def score_loss(logits: Tensor, labels: Tensor, hardest: int) -> tuple[Tensor, Te
     refused = F.softplus(wrong).mean(-1)
     best = logits.masked_fill(labels == IGNORED, -torch.inf).argmax(-1, keepdim=True)
     there = right.any(-1)
-    hits = right.gather(-1, best).squeeze(-1)[there].float().mean()
+    hits = (right.gather(-1, best).squeeze(-1) & there).sum() / there.sum()
     return (found * there + refused).mean(), hits
 
 
@@ -210,11 +212,12 @@ def patch_precision(
         pairs = source.draw(1, rng)
         device = pairs.frames.device
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            unit = F.normalize(
-                backbone(normalised(torch.cat([pairs.frames[0], pairs.queries[0]]))).float(), dim=1
+            frames, queries = (
+                F.normalize(backbone(normalised(pictures)).float(), dim=1)
+                for pictures in (pairs.frames[0], pairs.queries[0])
             )
-        patches = unit[: pairs.frames.shape[1]].flatten(2).transpose(1, 2).flatten(0, 1)
-        for query, on_it, labels in zip(unit[pairs.frames.shape[1] :], pairs.on_it[0], pairs.labels[0]):
+        patches = frames.flatten(2).transpose(1, 2).flatten(0, 1)
+        for query, on_it, labels in zip(queries, pairs.on_it[0], pairs.labels[0]):
             tokens = query[:, on_it].T
             score = (patches @ tokens.T).amax(1) + patches @ F.normalize(tokens.mean(0), dim=0)
             flat = labels.flatten()

@@ -87,7 +87,7 @@ def localize_with_partners(
     """
     if partners is None:
         return model.localize(features, query), None
-    clips, frames, _ = (part.to(features.device) for part in partners)
+    clips, frames = (part.to(features.device, non_blocking=features.is_cuda) for part in partners[:2])
     others = features[clips[..., None], frames].flatten(1, 2)
     own, pairs, length = features.shape[1], *frames.shape[1:]
     runs = (own, *(length for _ in range(pairs)))

@@ -48,7 +48,15 @@ def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Ada
         }
         for (in_backbone, decays), parameters in groups.items()
     ]
-    return torch.optim.AdamW(options, lr=config.lr, eps=config.eps)
+    return adamw(options, lr=config.lr, weight_decay=config.weight_decay, eps=config.eps)
+
+
+def adamw(
+    groups: list[dict[str, Any]], *, lr: float, weight_decay: float, eps: float = 1e-8
+) -> torch.optim.AdamW:
+    """On GPUs a step is one kernel for each group; a CPU's numbers are those of torch's plain loop."""
+    on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
+    return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=eps, fused=on_gpu or None)
 
 
 def set_lr(optimiser: torch.optim.Optimizer, lr: float) -> None:
@@ -73,11 +81,12 @@ def restore_optimiser(
     optimiser: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
 ) -> None:
     parameters = {name: parameter for parameter, name in names.items()}
+    # A fused AdamW counts its steps beside the weights, the plain one on the CPU.
+    elsewhere = () if optimiser.defaults.get("fused") else ("step",)
     for key, value in tensors.items():
         name, field = key.rsplit("/", 1)
         parameter = parameters[name]
-        # AdamW counts its steps on the CPU; the rest lies with the weights.
-        optimiser.state[parameter][field] = value if field == "step" else value.to(parameter.device)
+        optimiser.state[parameter][field] = value if field in elsewhere else value.to(parameter.device)
 
 
 class RunningAverage:
@@ -89,16 +98,18 @@ class RunningAverage:
     def __init__(self, tensors: Mapping[str, Tensor], decay: float) -> None:
         self.decay = decay
         self.tensors = {name: value.detach().clone() for name, value in tensors.items()}
+        self._moving = [name for name, average in self.tensors.items() if average.is_floating_point()]
+        self._copied = [name for name in self.tensors if name not in set(self._moving)]
 
     @torch.no_grad()
     def update(self, tensors: Mapping[str, Tensor], step: int) -> None:
         """`step` counts from 0."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        moving = [name for name, average in self.tensors.items() if average.is_floating_point()]
-        averages, values = ([t[name].detach() for name in moving] for t in (self.tensors, tensors))
+        averages, values = ([t[name].detach() for name in self._moving] for t in (self.tensors, tensors))
         torch._foreach_lerp_(averages, values, 1 - decay)  # one kernel for all
-        for name in self.tensors.keys() - set(moving):
-            self.tensors[name].copy_(tensors[name])
+        if self._copied:
+            counts, values = ([t[name] for name in self._copied] for t in (self.tensors, tensors))
+            torch._foreach_copy_(counts, values)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         for name, average in self.tensors.items():

@@ -10,18 +10,21 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from lastseen.errors import TrainError
 from lastseen.model.inputs import patches_inside
 from lastseen.synth.assets import Picture
-from lastseen.train.gallery import Gallery
+from lastseen.train.gallery import VIEW_PX, Gallery
 
-SIZE_PX, SIDE = 448, 32
+SIZE_PX, SIDE = 448, 32  # of frames
+QUERY_PX, QUERY_SIDE = VIEW_PX, 16
 PHOTO_PX = 320
 FRAMES_A_GROUP = 8  # every query of a group is tried on all its frames
 THING_PX = (22.0, 210.0)  # sides that a thing is brought to
@@ -35,8 +38,8 @@ class Pairs:
     """G groups of f frames and q queries.
 
     | frames  | [G, f, 3, 448, 448] in [0, 1]                                          |
-    | queries | [G, q, 3, 448, 448] in [0, 1]                                          |
-    | on_it   | bool [G, q, 32, 32] patches of the query that are the thing's          |
+    | queries | [G, q, 3, 224, 224] in [0, 1]                                          |
+    | on_it   | bool [G, q, 16, 16] patches of the query that are the thing's          |
     | labels  | int8 [G, q, f, 32, 32] 1 right, 0 wrong, -1 neither: it does not count |
     """
 
@@ -69,23 +72,23 @@ class WalkPairs:
     def draw(self, groups: int, rng: np.random.Generator) -> Pairs:
         device, count = self.gallery.device, groups * FRAMES_A_GROUP
         frames = torch.zeros(count, 3, SIZE_PX, SIZE_PX, device=device)
-        ids = torch.zeros(count, 1, SIDE, SIDE, device=device)
+        patches = np.zeros((count, 1, SIDE, SIDE), np.float32)
         places, asked = [], []
         for row in range(count):
             options = self._targets[self._walks[rng.integers(len(self._walks))]]
             walk, frame, thing = options[rng.integers(len(options))]
-            left, top = self._fill(frames[row], ids[row, 0], walk, frame)
+            left, top = self._fill(frames[row], patches[row, 0], walk, frame)
             box = self.gallery.walks[walk].boxes_px[frame, thing] + np.array([left, top, left, top])
             places.append(place_for(box, rng))
             others = options[(options[:, 1] == frame) & (options[:, 2] != thing)][:, 2]
             more = rng.permutation(others)[: self.queries_a_frame - 1]
             asked.append([(walk, frame, int(k)) for k in (thing, *more)])
-        theta = torch.tensor(np.array(places), dtype=torch.float32, device=device)
+        theta = _sent(places, device)
         frames = warped(frames, theta, SIZE_PX)
-        ids = warped(ids, theta, SIDE, mode="nearest")[:, 0].round().long()
+        ids = warped(_sent(patches, device), theta, SIDE, mode="nearest")[:, 0].round().long()
         return self._with_queries(frames, ids, theta, asked, groups, rng)
 
-    def _fill(self, canvas: Tensor, ids: Tensor, walk: int, frame: int) -> tuple[int, int]:
+    def _fill(self, canvas: Tensor, ids: np.ndarray, walk: int, frame: int) -> tuple[int, int]:
         """The frame in the middle of its square; where that begins, in pixels."""
         census = self.gallery.walks[walk]
         image = self.gallery.frames[walk][frame]
@@ -93,7 +96,7 @@ class WalkPairs:
         left, top = (SIZE_PX - width) // 2, (SIZE_PX - height) // 2
         canvas[:, top : top + height, left : left + width] = image.permute(2, 0, 1) / 255
         numbers = np.array([0, *(self._ids[group] for group in census.groups)])
-        patches = torch.from_numpy(numbers[census.patches[frame].astype(int) + 1]).to(ids)
+        patches = numbers[census.patches[frame].astype(int) + 1]
         rows, columns = patches.shape
         y, x = (SIDE - rows) // 2, (SIDE - columns) // 2
         ids[y : y + rows, x : x + columns] = patches
@@ -121,24 +124,24 @@ class WalkPairs:
                 looks = self.gallery.walks[walk].groups[thing]
                 numbers.append(self._ids[looks])
                 boxes.append([self._place_of(looks, row[0][0], row[0][1]) for row in rows])
-        chosen = torch.tensor(views, device=device)
-        share = torch.from_numpy(rng.integers(self.gallery.views.shape[1], size=len(views))).to(device)
+        chosen = _sent(views, device, np.int64)
+        share = _sent(rng.integers(self.gallery.views.shape[1], size=len(views)), device, np.int64)
         queries = self.gallery.views[chosen, share].permute(0, 3, 1, 2).float() / 255
         per_group = len(views) // groups
-        number = torch.tensor(numbers, device=device).view(groups, per_group, 1, 1, 1)
+        number = _sent(numbers, device, np.int64).view(groups, per_group, 1, 1, 1)
         own = ids.view(groups, 1, FRAMES_A_GROUP, SIDE, SIDE) == number
-        boxes_px = torch.tensor(np.array(boxes), dtype=torch.float32, device=device).flatten(0, 1)
+        boxes_px = _sent(boxes, device).flatten(0, 1)
         maps = theta.view(groups, 1, FRAMES_A_GROUP, 2, 3).expand(-1, per_group, -1, -1, -1).flatten(0, 2)
         # A patch that was the thing's for the most part may show what is beside it, once it is enlarged.
         right = own & _touched(boxes_px, maps, 0.0).view_as(own)
         # Patches that the thing covers in part are neither right nor wrong.
         near = own | _touched(boxes_px, maps, 1.0).view_as(own)
         labels = torch.where(near, IGNORED, WRONG).masked_fill(right, RIGHT).to(torch.int8)
-        on_it = patches_inside(self.gallery.view_boxes[chosen, share], SIDE)
+        on_it = patches_inside(self.gallery.view_boxes[chosen, share], QUERY_SIDE)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
-            queries=_enlarged(queries).view(groups, per_group, 3, SIZE_PX, SIZE_PX),
-            on_it=on_it.bool().view(groups, per_group, SIDE, SIDE),
+            queries=queries.reshape(groups, per_group, 3, QUERY_PX, QUERY_PX),
+            on_it=on_it.bool().view(groups, per_group, QUERY_SIDE, QUERY_SIDE),
             labels=labels,
         )
 
@@ -172,7 +175,7 @@ class PhotoPairs:
         chosen = np.concatenate(
             [rng.choice(len(self.photos), FRAMES_A_GROUP, replace=False) for _ in range(groups)]
         )
-        photos = self.photos[torch.from_numpy(chosen).to(device)].float() / 255
+        photos = self.photos[_sent(chosen, device, np.int64)].float() / 255
         theta = self._tensor(
             [_affine(rng.uniform(0.6, 1.15), rng, turn=0.2, shift=0.15) for _ in range(count)]
         )
@@ -181,7 +184,8 @@ class PhotoPairs:
         owner = torch.arange(count, device=device).repeat_interleave(repeats)
         regions = [self._region(rng) for _ in range(count * repeats)]
         looks = self._tensor([_look(region, rng) for region in regions])
-        queries = warped(photos[owner], looks, SIZE_PX, beyond="border")
+        # Twice as large and then shrunk: a look from afar would else be aliased.
+        queries = F.avg_pool2d(warped(photos[owner], looks, 2 * QUERY_PX, beyond="border"), 2)
         box = self._tensor(regions)  # x1 y1 x2 y2 in [-1, 1] of the photo
         labels = torch.zeros(count * repeats, FRAMES_A_GROUP, SIDE, SIDE, dtype=torch.int8, device=device)
         where = F.affine_grid(theta[owner], [len(owner), 1, SIDE, SIDE], align_corners=False)
@@ -190,17 +194,17 @@ class PhotoPairs:
         labels[each, own] = torch.where(_within(where, box, 0.15), IGNORED, WRONG).to(torch.int8)
         right = _within(where, box, 0.0)
         labels[each, own] = torch.where(right, RIGHT, labels[each, own]).to(torch.int8)
-        seen = F.affine_grid(looks, [len(owner), 1, SIDE, SIDE], align_corners=False)
+        seen = F.affine_grid(looks, [len(owner), 1, QUERY_SIDE, QUERY_SIDE], align_corners=False)
         shape = (groups, FRAMES_A_GROUP * repeats)
         return Pairs(
             frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
-            queries=queries.view(*shape, 3, SIZE_PX, SIZE_PX),
-            on_it=_within(seen, box, 0.0).view(*shape, SIDE, SIDE),
+            queries=queries.view(*shape, 3, QUERY_PX, QUERY_PX),
+            on_it=_within(seen, box, 0.0).view(*shape, QUERY_SIDE, QUERY_SIDE),
             labels=labels.view(*shape, FRAMES_A_GROUP, SIDE, SIDE),
         )
 
     def _tensor(self, rows: Sequence[np.ndarray]) -> Tensor:
-        return torch.tensor(np.array(rows), dtype=torch.float32, device=self.photos.device)
+        return _sent(rows, self.photos.device)
 
     @staticmethod
     def _region(rng: np.random.Generator) -> np.ndarray:
@@ -208,6 +212,11 @@ class PhotoPairs:
         half = half.clip(0.08, 0.5)
         centre = rng.uniform(-0.75 + half, 0.75 - half)
         return np.concatenate([centre - half, centre + half])
+
+
+def _sent(rows: Sequence[Any] | np.ndarray, device: torch.device, dtype: DTypeLike = np.float32) -> Tensor:
+    """To a GPU without waiting for what it does: pairs are drawn while it is at the step before."""
+    return torch.from_numpy(np.array(rows, dtype)).to(device, non_blocking=device.type == "cuda")
 
 
 def _square_photo(image: np.ndarray, device: torch.device | str) -> Tensor:
@@ -296,7 +305,3 @@ def _touched(boxes_px: Tensor, theta: Tensor, reach: float) -> Tensor:
     unit = boxes_px / (SIZE_PX / 2) - 1
     low, high = unit[:, None, None, :2] - half_patch, unit[:, None, None, 2:] + half_patch
     return ((where > low) & (where < high)).all(-1)
-
-
-def _enlarged(queries: Tensor) -> Tensor:
-    return F.interpolate(queries, (SIZE_PX, SIZE_PX), mode="bilinear")

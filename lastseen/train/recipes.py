@@ -87,14 +87,16 @@ def synth_small() -> TrainConfig:
             fusion="match",
             match_dim=128,
             query_shares=(1.0, 0.5, 0.25),
+            query_size=224,
+            heads_say=0.0,
             mask_query=True,
             fine=True,
             dim=128,
         ),
-        data=SynthData(),
+        data=SynthData(photo_share=0.5),
         steps=20_000,
-        batch=24,
-        optimiser=OptimiserConfig(lr=5e-4, warmup_steps=300),
+        batch=64,
+        optimiser=OptimiserConfig(lr=8e-4, warmup_steps=200),
     )
 
 

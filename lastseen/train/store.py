@@ -25,8 +25,8 @@ from lastseen.model.inputs import normalised, padded, patches_inside
 from lastseen.synth.assets import Library
 from lastseen.synth.library import open_library
 from lastseen.train.augment import AugmentConfig, augment_clip
-from lastseen.train.batch import Batch
-from lastseen.train.gallery import Gallery
+from lastseen.train.batch import Batch, unrelated_by_name
+from lastseen.train.gallery import VIEW_PX, Gallery
 from lastseen.train.harvest import harvest
 from lastseen.train.pairs import varied
 
@@ -81,7 +81,7 @@ class FeatureStore:
     """A Source of batches. N frames of all walks, K things in all of them, V views of things.
 
     | features | float16 [N, channels, side, side]                |
-    | views    | float16 [V, shares * channels, side, side]       |
+    | views    | float16 [V, shares * channels, q side, q side]   |
     | boxes    | per walk float32 [T, K, 4] in the padded square  |
     | visible  | per walk bool [T, K]                             |
     """
@@ -107,6 +107,7 @@ class FeatureStore:
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.lengths = np.array(lengths)
         self._round: int | None = None
+        self._present = [frozenset(walk.present) for walk in gallery.walks]
         self._things = [self._known(walk) for walk in range(len(gallery.walks))]
         if not any(things.size for things in self._things):
             raise TrainError("no thing in these walks can be asked for")
@@ -117,18 +118,19 @@ class FeatureStore:
         self._refresh(0 if every is None else step // every)
         rng = np.random.default_rng([self.seed, step])
         drawn = [self._draw(rng) for _ in range(self.size)]
+        # Nothing here waits for a GPU, which is still at the step before.
         device = self.gallery.device
-        index = torch.tensor(np.array([d.frames for d in drawn]), device=device)
-        shown = [set().union(*(self.gallery.walks[w].present for w in d.walks)) for d in drawn]
-        unrelated = torch.tensor([[d.group not in names for names in shown] for d in drawn], device=device)
-        boxes, visible, known = (
-            torch.stack([getattr(d, name) for d in drawn]).to(device)
-            for name in ("boxes", "visible", "known")
+        index, boxes, visible, known, view = (
+            torch.from_numpy(np.array([getattr(d, name) for d in drawn])).to(
+                device, non_blocking=device.type == "cuda"
+            )
+            for name in ("frames", "boxes", "visible", "known", "view")
         )
-        view = torch.tensor([d.view for d in drawn], device=device)
+        shown = [frozenset().union(*(self._present[walk] for walk in d.walks)) for d in drawn]
+        unrelated = unrelated_by_name(shown, [d.group for d in drawn])
         queries = self.views[view]
         if self.model.mask_query:
-            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.side).half()
+            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.query_side).half()
             each = rearrange(queries, "b (s c) h w -> (b s) c h w", s=len(self.model.query_shares))
             queries = rearrange(each * inside, "(b s) c h w -> b (s c) h w", b=len(view))
         return Batch(
@@ -167,13 +169,16 @@ class FeatureStore:
         self, walk: int, things: np.ndarray, chances: np.ndarray, absent: bool, rng: np.random.Generator
     ) -> _Drawn | None:
         census, length = self.gallery.walks[walk], self.model.clip_length
-        thing = int(rng.choice(things, p=chances))
+        # As rng.choice(things, p=chances), without its checks.
+        thing = int(things[chances.searchsorted(rng.random(), side="right")])
         stride = 2 if rng.random() < self.data.fast_share and self.lengths[walk] >= 2 * length else 1
-        seen = sliding_window_view(self.visible[walk][:, thing], stride * (length - 1) + 1)[:, ::stride]
-        fitting = np.flatnonzero(_fits(seen.sum(1), length, absent))
+        every = np.zeros(stride * (length - 1) + 1, np.int64)
+        every[::stride] = 1
+        seen = np.convolve(self.visible[walk][:, thing], every, "valid")
+        fitting = np.flatnonzero(_fits(seen, length, absent))
         if not len(fitting):
             return None
-        own = int(rng.choice(fitting)) + stride * np.arange(length)
+        own = int(fitting[rng.integers(len(fitting))]) + stride * np.arange(length)
         views = self.gallery.askable(walk, thing, own.tolist())
         if not views:
             return None
@@ -187,9 +192,9 @@ class FeatureStore:
             walks |= other
         return _Drawn(
             frames=frames,
-            boxes=torch.from_numpy(np.nan_to_num(boxes)),
-            visible=torch.from_numpy(visible),
-            known=torch.from_numpy(known),
+            boxes=np.nan_to_num(boxes),
+            visible=visible,
+            known=known,
             view=int(views[rng.integers(len(views))]),
             group=census.groups[thing],
             walks=frozenset(walks),
@@ -202,7 +207,7 @@ class FeatureStore:
         count = part.stop - part.start
         for _ in range(8):
             other = int(rng.integers(len(self.lengths)))
-            if group not in self.gallery.walks[other].present and self.lengths[other] >= count:
+            if group not in self._present[other] and self.lengths[other] >= count:
                 first = int(rng.integers(self.lengths[other] - count + 1))
                 return part, self.starts[other] + first + np.arange(count), {other}
         return slice(0, 0), np.zeros(0, int), set()
@@ -214,13 +219,13 @@ class FeatureStore:
         if self._round == number:
             return
         self._round = number
-        channels, side = self.model.backbone.channels, self.model.side
+        channels, side, query_side = self.model.backbone.channels, self.model.side, self.model.query_side
         device = self.gallery.device
         if not hasattr(self, "features"):
             shape = (channels, side, side)
             self.features = torch.empty(int(self.lengths.sum()), *shape, dtype=torch.float16, device=device)
             count, shares = self.gallery.views.shape[:2]
-            shape = (shares * channels, side, side)
+            shape = (shares * channels, query_side, query_side)
             self.views = torch.empty(count, *shape, dtype=torch.float16, device=device)
         self.boxes: list[np.ndarray] = []
         self.visible: list[np.ndarray] = []
@@ -232,11 +237,12 @@ class FeatureStore:
             self.visible.append(visible)
         self._choices = {absent: self._walks_for(absent) for absent in (False, True)}
         generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, len(self.starts)))
-        size = self.model.image_size
+        size = self.model.query_px
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
             part = slice(first, first + ENCODED_AT_ONCE)
             pictures = rearrange(self.gallery.views[part], "v s h w c -> (v s) c h w").float() / 255
-            pictures = F.interpolate(pictures, (size, size), mode="bilinear")
+            if size != VIEW_PX:
+                pictures = F.interpolate(pictures, (size, size), mode="bilinear")
             if self.data.augment.query_jitter:
                 pictures = varied(pictures, generator)
             into = rearrange(self.views[part], "v (s c) h w -> (v s) c h w", c=channels)
@@ -244,7 +250,8 @@ class FeatureStore:
             self.views[part] = rearrange(into, "(v s) c h w -> v (s c) h w", v=len(self.views[part]))
 
     def _walks_for(self, absent: bool) -> dict[str, list[tuple[int, np.ndarray, np.ndarray]]]:
-        """By source: walks, their things that some clip shows (or misses), and how often each is drawn."""
+        """By source: walks, their things that some clip shows (or misses), and how often each is drawn: the
+        chances of it and of those before it."""
         found: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {"room": [], "photo": []}
         length = self.model.clip_length
         for walk, (census, things) in enumerate(zip(self.gallery.walks, self._things)):
@@ -256,7 +263,8 @@ class FeatureStore:
                 # Larger things more often, there are far more small ones; 1e-4: cropped away altogether.
                 areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
                 sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
-                found[census.source].append((walk, things, sides / sides.sum()))
+                chances = (sides / sides.sum()).cumsum()
+                found[census.source].append((walk, things, chances / chances[-1]))
         return found
 
     def _augmented(self, walk: int, generator: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
@@ -290,9 +298,9 @@ class FeatureStore:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Drawn:
     frames: np.ndarray  # [t] of all frames
-    boxes: Tensor
-    visible: Tensor
-    known: Tensor
+    boxes: np.ndarray  # [t, 4]
+    visible: np.ndarray  # [t]
+    known: np.ndarray  # [t]
     view: int
     group: str
     walks: frozenset[int]

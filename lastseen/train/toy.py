@@ -64,7 +64,8 @@ class ToyClips:
         for frame, (x1, y1, x2, y2), here in zip(frames, corners.tolist(), shown):
             if here:
                 frame[:, y1:y2, x1:x2] = F.interpolate(thing[None], (y2 - y1, x2 - x1))[0]
-        return normalised(frames), normalised(thing), corners / size, torch.from_numpy(shown)
+        query = F.interpolate(thing[None], (self.model.query_px,) * 2)[0]
+        return normalised(frames), normalised(query), corners / size, torch.from_numpy(shown)
 
 
 def _patchwork(rng: np.random.Generator, cells: int, size: int) -> Tensor:
