@@ -85,7 +85,7 @@ def synth_small() -> TrainConfig:
         model=VQLoCConfig(
             backbone=_bundled(depth=8, blocks=(7,), final_norm=False),
             fusion="match",
-            match_dim=128,
+            match_dim=384,  # all: a projection to 128 lost answers (experiments/LOG.md)
             query_shares=(1.0, 0.5, 0.25),
             query_size=224,
             heads_say=0.0,
