@@ -313,6 +313,20 @@ def test_the_page_fits_a_phone_and_every_control_has_a_name(walk, folder):
     assert nameless == []
 
 
+def test_programs_have_a_page_of_all_requests(page, address):
+    """Everything that /openapi.json describes, drawn by this server alone."""
+    described = page.request.get(f"{address}openapi.json").json()["paths"]
+    page.locator("footer a").click()
+    page.wait_for_selector("#requests section")
+    shown = page.locator("#requests h2").all_inner_texts()
+    assert sorted(shown) == sorted(
+        f"{m.upper()} {path}" for path, methods in described.items() for m in methods
+    )
+    find = page.locator("#requests section", has_text="POST /api/find")
+    assert "looks" in find.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.mark.skipif("LASTSEEN_PICTURES" not in os.environ, reason="writes pictures for the documentation")
 def test_pictures_for_the_documentation(browser, tmp_path):
     from lastseen.localizer import Localizer

@@ -97,6 +97,10 @@ def _add_page(app: FastAPI) -> None:
     def index(request: Request) -> Response:
         return answer(request, "index.html")
 
+    @app.get("/api", include_in_schema=False)
+    def requests(request: Request) -> Response:
+        return answer(request, "requests.html")
+
     @app.get("/page/{name}", include_in_schema=False)
     def part(request: Request, name: str) -> Response:
         return answer(request, name)
