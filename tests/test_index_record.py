@@ -355,6 +355,16 @@ def test_samples_that_come_too_fast_are_lost_but_keep_their_places(monkeypatch, 
         assert index.verify(done.video) == []
 
 
+def test_the_end_of_a_stream_is_known_to_a_consumer_that_was_busy(monkeypatch, stream):
+    with server(stream, 0.0) as address, LiveVideo(address, 5.0) as live:
+        every = [frame.index for frame in live.frames()]
+    monkeypatch.setattr("lastseen.video.sources.WAITING", 4)
+    with server(stream, 0.0) as address, LiveVideo(address, 5.0) as live:
+        live._thread.join(20)  # nothing is taken before all of it has come
+        late = [frame.index for frame in live.frames()]
+    assert late == [0, 1, 2, 3, every[-1]]
+
+
 def test_a_stream_is_sampled_by_its_own_clock(stream):
     with server(stream, 0.5) as address, LiveVideo(address, 5.0) as live:
         indices = [frame.index for frame in live.frames()]

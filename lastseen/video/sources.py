@@ -128,7 +128,7 @@ class LiveVideo:
                     self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
                 number += 1
             shown = frame
-        if shown is not None and self._samples.qsize() < WAITING:
+        if shown is not None:  # the last is never lost: it tells how many before it were
             self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
 
 
