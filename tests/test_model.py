@@ -218,18 +218,14 @@ def test_maps_are_jittered_in_training_only():
     assert not torch.equal(fusion(frames, query)[0], fusion(frames, query)[0])
 
 
+ON_MAPS = VQLoCConfig(
+    backbone=BackboneConfig(dim=32, depth=1, heads=2), clip_length=4, dim=16, fusion="match", match_dim=8
+)
+
+
 def test_heads_on_maps_begin_with_what_likeness_says():
     """Untrained, the best candidate is on the likest patch, and its logit grows with the likeness."""
-    config = VQLoCConfig(
-        backbone=BackboneConfig(dim=32, depth=1, heads=2),
-        image_size=448,
-        clip_length=4,
-        dim=16,
-        fusion="match",
-        match_dim=8,
-        fine=True,
-    )
-    model = VQLoC.from_config(config).eval()
+    model = VQLoC.from_config(replace(ON_MAPS, fine=True)).eval()
     query = F.normalize(torch.randn(1, 8, 32, 32), dim=1)
     frames = F.normalize(torch.randn(1, 4, 8, 32, 32), dim=2) * 0.3
     for time, (row, column, length) in enumerate([(3, 5, 0.8), (20, 9, 0.9), (31, 31, 1.0), (0, 0, 0.7)]):
@@ -245,15 +241,7 @@ def test_heads_on_maps_begin_with_what_likeness_says():
 @pytest.mark.parametrize("say", [1.0, 0.25, 0.0])
 def test_heads_choose_the_candidate_and_have_their_say_in_how_sure_it_is(say):
     torch.manual_seed(0)
-    config = VQLoCConfig(
-        backbone=BackboneConfig(dim=32, depth=1, heads=2),
-        clip_length=4,
-        dim=16,
-        fusion="match",
-        match_dim=8,
-        heads_say=say,
-    )
-    model = VQLoC.from_config(config).eval()
+    model = VQLoC.from_config(replace(ON_MAPS, heads_say=say)).eval()
     torch.nn.init.normal_(model.head.score.weight, std=0.3)
     frames, query = (F.normalize(torch.randn(shape), dim=-3) for shape in ((1, 4, 8, 32, 32), (1, 8, 32, 32)))
     with torch.no_grad():
