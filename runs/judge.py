@@ -1,6 +1,7 @@
 """Reports and the rule of what runs/train_synth.py made: python runs/judge.py runs/shipped/heads
 
-Reads val.json.gz and, if there, real.json.gz; the rule is fitted on val and goes into the folder `shipped`.
+Reads val.json.gz and, if there, real.json.gz; the rule is fitted on val and goes into the folder `shipped`,
+if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def main() -> None:
     folder = parser.parse_args().folder
     val = load_answered(folder / "val.json.gz")
     rule = fit_rule(val)
-    save_rule(rule, folder / "shipped")
+    if (folder / "shipped").is_dir():
+        save_rule(rule, folder / "shipped")
     print(rule)
     reports = {"val, rules of the other half": cross_fitted(val)}
     errors = {"val": calibration_error(*held_out(val, TrackRule()))}

@@ -8,7 +8,8 @@
 
 The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share
 what is in memory, and the numbers of steps follow from the seconds they may take.
-`--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from.
+`--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from;
+`--says` keeps their answers for other shares of what heads say, too. Either stage is left out with 0 seconds.
 """
 
 from __future__ import annotations
@@ -61,14 +62,20 @@ def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> B
     device = arguments.device
     pictures = open_library("train", arguments.packs).pictures
     walks, photos = WalkPairs(gallery), PhotoPairs(pictures, device)
-    config = MatchingConfig(groups=arguments.groups, warmup_steps=min(50, arguments.groups * 5))
+    config = MatchingConfig(
+        groups=arguments.groups,
+        frames=arguments.frames,
+        warmup_steps=min(50, arguments.timed),
+        compile=arguments.compile,
+        **({} if arguments.lr is None else {"lr": arguments.lr}),
+    )
 
     def several(count: int) -> None:
         train_matching(replace(config, steps=count), walks, photos, start=start, device=device)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
-    steps = steps_in(arguments.backbone_seconds, several, arguments.timed)
+    steps = arguments.backbone_steps or steps_in(arguments.backbone_seconds, several, arguments.timed)
     say("backbone:", steps, "steps")
     folder = RunFolder(arguments.out / "backbone")
     config = replace(config, steps=steps, checkpoint_every=steps)
@@ -78,8 +85,6 @@ def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> B
 
 def say_precision(name: str, backbone: Backbone, arguments: argparse.Namespace) -> None:
     """How well patches of unseen things are found, in unseen rooms and in unseen photographs."""
-    if not arguments.val_walks:
-        return
     device = arguments.device
     unseen = Gallery.open(sorted(arguments.val_walks.glob("*.npz")), device, shares=(1.0, 0.5, 0.25))
     pictures = open_library("val", arguments.packs).pictures
@@ -111,22 +116,34 @@ def encode_set(root: Path, backbone: Backbone, config: TrainConfig, device: str)
     return EncodedSet.of(annotations, root / "videos", absent, backbone, config.model, torch.device(device))
 
 
+def keep_answers(sets: dict[str, EncodedSet], model: VQLoC, out: Path) -> None:
+    out.mkdir(exist_ok=True)
+    for kind, questions in sets.items():
+        save_answered(questions.answer(model), out / f"{kind}.json.gz")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("walks", "val", "out"):
+    for name in ("walks", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--packs", type=Path)
+    parser.add_argument("--val", type=Path, help="episodes of the val split")
     parser.add_argument("--real", type=Path, help="a development set of real video: judged, never trained on")
     parser.add_argument("--start", type=Path, help="a backbone to begin with instead of the bundled one")
     parser.add_argument("--val-walks", type=Path, help="rendered walks of the val split, to judge backbones")
     parser.add_argument("--heads", nargs="+", action="append", metavar="NAME field=value")
     parser.add_argument("--harvest-minutes", type=float, default=0.0)
     parser.add_argument("--backbone-seconds", type=float, default=240.0)
+    parser.add_argument("--backbone-steps", type=int, help="instead of as many as take so long")
     parser.add_argument("--heads-seconds", type=float, default=300.0)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--groups", type=int, default=MatchingConfig.groups)
+    parser.add_argument("--frames", type=int, default=MatchingConfig.frames, help="of a group")
+    parser.add_argument("--lr", type=float, help="of the backbone")
+    parser.add_argument("--compile", action="store_true", help="the backbone's steps")
+    parser.add_argument("--says", type=float, nargs="*", default=[], metavar="SHARE")
     parser.add_argument("--batch", type=int, default=synth_small().batch)
     parser.add_argument("--timed", type=int, default=12, help="steps to measure the speed with")
     parser.add_argument("--device", default="cuda")
@@ -148,11 +165,15 @@ def main() -> None:
     paths = sorted(arguments.walks.glob("*.npz"))
     gallery = Gallery.open(paths, arguments.device, shares=config.model.query_shares)
     say(len(paths), "walks,", sum(map(len, gallery.frames)), "frames,", len(gallery.views), "views")
-    say_precision("the bundled backbone", load_backbone(None).shortened(8), arguments)
     start = load_backbone(arguments.start)
+    if arguments.val_walks:
+        say_precision("the first backbone", start.shortened(8), arguments)
     backbone = teach(arguments, gallery, start) if arguments.backbone_seconds else start.shortened(8)
     save_backbone(backbone, arguments.out / "backbone.safetensors")
-    say_precision("the trained backbone", backbone, arguments)
+    if arguments.val_walks:
+        say_precision("the trained backbone", backbone, arguments)
+    if not arguments.heads_seconds:
+        return
     config = replace(config, backbone=str(arguments.out / "backbone.safetensors"))
     assert isinstance(config.data, SynthData)
     settings = replace(config.data, refresh_steps=None)
@@ -170,8 +191,10 @@ def main() -> None:
         model = train_heads(arguments, store, changed, arguments.out / name)
         save_model(model.half(), arguments.out / name / "shipped")
         model.float()
-        for kind, questions in sets.items():
-            save_answered(questions.answer(model), arguments.out / name / f"{kind}.json.gz")
+        keep_answers(sets, model, arguments.out / name)
+        for share in arguments.says:
+            model.config = replace(model.config, heads_say=share)
+            keep_answers(sets, model, arguments.out / name / f"say-{share:g}")
         say("answered")
 
 

@@ -38,6 +38,7 @@ QUICK = MatchingConfig(
     first_block=1,
     steps=6,
     groups=1,
+    frames=8,
     lr=2e-3,
     warmup_steps=2,
     tokens=4,
@@ -51,7 +52,7 @@ SIDE, QUERY_SIDE = 6, 4
 class Squares:
     """A source of small pairs: coloured squares on grey noise, asked for with their colour alone, smaller."""
 
-    def draw(self, groups, rng):
+    def draw(self, groups, rng, per_group=3):
         frames = torch.from_numpy(
             rng.uniform(0.3, 0.6, (groups, 3, 1, 14 * SIDE, 14 * SIDE)).astype("float32")
         )
@@ -165,7 +166,7 @@ def test_walks_and_photographs_come_in_their_shares():
         def __init__(self):
             self.groups = 0
 
-        def draw(self, groups, rng):
+        def draw(self, groups, rng, per_group=3):
             self.groups += groups
             return groups
 

@@ -166,7 +166,7 @@ def test_similarity_maps_are_highest_where_the_querys_patch_is():
     query = F.normalize(torch.randn(1, 16, 8, 8, generator=generator), dim=1)
     query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, :, None, None]
     maps = similarity_maps(frames, query)
-    assert maps.shape == (1, 2, MAPS + 1, 8, 8)
+    assert maps.shape == (1, 2, MAPS + 2, 8, 8)
     likest, below, to_peak = maps[0, :, 0], maps[0, :, -4], maps[0, :, -3]
     assert likest.flatten().argmax() == 64 + 5 * 8 + 6
     assert likest[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
@@ -186,7 +186,7 @@ def test_a_thing_that_fills_a_small_picture_is_compared_patch_by_patch():
         query = F.normalize(torch.randn(1, 16, side, side, generator=generator), dim=1)
         query[0, :, 4, 7] = frames[0, 0, :, 20, 9]
         maps = similarity_maps(frames, query)
-        assert maps.shape == (1, 1, MAPS + 1, 32, 32)
+        assert maps.shape == (1, 1, MAPS + 2, 32, 32)
         likest[side] = maps[0, 0, 0, 20, 9].item()
     assert likest[16] == pytest.approx(1, abs=1e-4)
     assert max(likest[32], likest[64]) < 0.95  # there it is one of 4 or of 16 that are averaged

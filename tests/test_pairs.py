@@ -23,7 +23,6 @@ from walks import (
 from lastseen.errors import TrainError
 from lastseen.synth.assets import Credit, Picture
 from lastseen.train.pairs import (
-    FRAMES_A_GROUP,
     IGNORED,
     QUERY_PX,
     QUERY_SIDE,
@@ -42,6 +41,7 @@ from lastseen.train.pairs import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 FRAMES = 20
+FRAMES_A_GROUP = 8  # if nothing else is said
 SIZE = (448, 336)
 CREDIT = Credit(title="t", author="a", licence="CC0-1.0", source="s")
 
@@ -249,7 +249,7 @@ def test_each_photograph_is_once_in_a_group(of_photos):
 
 def test_too_few_photographs_are_one_clear_line():
     with pytest.raises(TrainError, match="0 photographs are too few, 8 are needed"):
-        PhotoPairs([], "cpu")
+        PhotoPairs([], "cpu").draw(1, np.random.default_rng(0))
 
 
 # --- How things look and where they are brought ---------------------------------------------------------

@@ -18,7 +18,7 @@ SHARPNESS = 20.0  # of the soft maximum over the query's patches
 PARTS = 3  # a query is also compared part by part, so that its layout shows: PARTS x PARTS of them
 MOST_ACROSS = 16  # patches of a query's picture that are compared, along one side
 NEIGHBOURS = 4  # patches at the peak, whose like in the same frame is looked for
-MAPS = 3 + PARTS**2 + 3  # and 1 for each picture of the thing
+MAPS = 2 + PARTS**2 + 3  # and 2 for each picture of the thing
 JITTER_GAIN, JITTER_SHIFT = 0.08, 0.03
 
 
@@ -123,7 +123,7 @@ class MapReader(nn.Module):
     def __init__(self, dim: int, shares: tuple[float, ...]) -> None:
         super().__init__()
         self.shares = shares
-        self.read = nn.Sequential(*conv_block(MAPS + len(shares), dim), *conv_block(dim, dim))
+        self.read = nn.Sequential(*conv_block(MAPS + 2 * len(shares), dim), *conv_block(dim, dim))
 
     def forward(self, frames: Tensor, query: Tensor) -> Tensor:
         return self.read_all(self.draw(frames, query))
@@ -146,11 +146,11 @@ def jittered(maps: Tensor) -> Tensor:
 
 def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (1.0,)) -> Tensor:
     """Unit vectors [b, t, m, h, w] of frames and [b, shares * m, q, q] of a query's pictures, zero where the
-    thing is not -> [b, t, MAPS + shares, h, w].
+    thing is not -> [b, t, MAPS + 2 shares, h, w].
 
-    To the likest patch of the query, to the softly likest, to the mean of all, and to each part's mean; how
-    far below the frame's best the likest is; how like the frame's own best patches each patch is; and to the
-    likest patch of each picture.
+    To the likest patch of the query, to the softly likest, to the mean of each picture, and to each part's
+    mean; how far below the frame's best the likest is; how like the frame's own best patches each patch is;
+    and to the likest patch of each picture.
     """
     size = {"t": frames.shape[1], "h": frames.shape[3]}
     pictures = rearrange(query.float(), "b (s m) h w -> s b m h w", s=len(shares))
@@ -163,7 +163,7 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     likest = torch.stack(each, -1)
     best_of_all = likest.amax(-1)
     parts = F.normalize(F.adaptive_avg_pool2d(pictures[0], PARTS).flatten(2), dim=1)
-    whole = F.normalize(pictures[0].mean((2, 3)), dim=1)[..., None]
+    whole = F.normalize(rearrange(pictures.mean((3, 4)), "s b m -> b m s"), dim=1)
     typical = (tokens @ torch.cat([whole, parts], 2).to(tokens.dtype)).float()
     flat = rearrange(best_of_all, "b (t h w) -> b t (h w)", **size)
     best, where = flat.topk(NEIGHBOURS, -1)

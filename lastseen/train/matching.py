@@ -33,7 +33,8 @@ class MatchingConfig:
     depth: int = 8  # blocks that are kept
     first_block: int = 2  # that learns; the ones before stay as they are
     steps: int = 1500
-    groups: int = 8  # in a step, of 8 frames and 16 queries each
+    groups: int = 2  # in a step; every query of a group is tried on all its frames
+    frames: int = 32  # of a group, each with two queries: what is like a query by chance is among them
     photo_share: float = 0.35  # of groups made of photographs
     lr: float = 8e-5
     weight_decay: float = 0.01
@@ -42,6 +43,7 @@ class MatchingConfig:
     query_shares: tuple[float, ...] = (1.0, 0.5, 0.25)  # how much of a query's picture the thing fills
     tokens: int = 24  # of a query that each patch is compared with
     hardest: int = 192  # wrong patches of each query that count
+    compile: bool = False  # worth its minute from a few hundred steps on
     seed: int = 0
     log_every: int = 50
     checkpoint_every: int = 500
@@ -104,6 +106,7 @@ class _Run:
         for block in backbone.blocks[config.first_block :]:
             block.requires_grad_(True)
         self.matcher = Matcher().to(backbone.pos_embed.device)
+        self.encode: nn.Module = torch.compile(backbone) if config.compile else backbone
         both = nn.ModuleDict({"backbone": backbone, "matcher": self.matcher})
         self.learning = {name: p for name, p in both.named_parameters() if p.requires_grad}
         groups: list[dict[str, Any]] = [
@@ -118,7 +121,7 @@ class _Run:
         config = self.config
         self.lr = config.lr * lr_factor(number, warmup_steps=config.warmup_steps, steps=config.steps)
         set_lr(self.optimiser, self.lr)
-        loss, right = matching_loss(self.backbone, self.matcher, pairs, config, rng)
+        loss, right = matching_loss(self.encode, self.matcher, pairs, config, rng)
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([loss])
         torch.nn.utils.clip_grad_norm_(self.learning.values(), config.clip_norm)
@@ -149,9 +152,9 @@ def draw_pairs(
     of_photos = int(rng.binomial(config.groups, config.photo_share)) if photos else 0
     drawn = []
     if of_photos and photos:
-        drawn.append(photos.draw(of_photos, rng))
+        drawn.append(photos.draw(of_photos, rng, config.frames))
     if of_photos < config.groups:
-        drawn.append(walks.draw(config.groups - of_photos, rng))
+        drawn.append(walks.draw(config.groups - of_photos, rng, config.frames))
     return drawn
 
 

@@ -26,7 +26,6 @@ from lastseen.train.gallery import VIEW_PX, Gallery
 SIZE_PX, SIDE = 448, 32  # of frames
 QUERY_PX, QUERY_SIDE = VIEW_PX, 16
 PHOTO_PX = 320
-FRAMES_A_GROUP = 8  # every query of a group is tried on all its frames
 THING_PX = (22.0, 210.0)  # sides that a thing is brought to
 ZOOM = (0.7, 3.0)
 LOOKS = (1.0, 1.0, 2.0, 4.0)  # how many times as wide as the region a query of a photograph is
@@ -69,8 +68,9 @@ class WalkPairs:
         if not self._walks:
             raise TrainError("no thing in these walks is seen well enough to learn from")
 
-    def draw(self, groups: int, rng: np.random.Generator) -> Pairs:
-        device, count = self.gallery.device, groups * FRAMES_A_GROUP
+    def draw(self, groups: int, rng: np.random.Generator, per_group: int = 8) -> Pairs:
+        """Of `per_group` frames in each group."""
+        device, count = self.gallery.device, groups * per_group
         frames = torch.zeros(count, 3, SIZE_PX, SIZE_PX, device=device)
         patches = np.zeros((count, 1, SIDE, SIDE), np.float32)
         places, asked = [], []
@@ -111,13 +111,13 @@ class WalkPairs:
         groups: int,
         rng: np.random.Generator,
     ) -> Pairs:
-        device = frames.device
+        device, frames_each = frames.device, len(frames) // groups
         views, numbers, boxes = [], [], []
         for group in range(groups):
-            rows = asked[group * FRAMES_A_GROUP : (group + 1) * FRAMES_A_GROUP]
+            rows = asked[group * frames_each : (group + 1) * frames_each]
             wanted = [what for row in rows for what in row]
             # Groups must be alike in size: what is missing is asked for twice.
-            full = FRAMES_A_GROUP * self.queries_a_frame
+            full = frames_each * self.queries_a_frame
             for walk, frame, thing in (wanted * self.queries_a_frame)[:full]:
                 options = self.gallery.askable(walk, thing, [frame]) or self.gallery.askable(walk, thing)
                 views.append(options[rng.integers(len(options))])
@@ -129,9 +129,9 @@ class WalkPairs:
         queries = self.gallery.views[chosen, share].permute(0, 3, 1, 2).float() / 255
         per_group = len(views) // groups
         number = _sent(numbers, device, np.int64).view(groups, per_group, 1, 1, 1)
-        own = ids.view(groups, 1, FRAMES_A_GROUP, SIDE, SIDE) == number
+        own = ids.view(groups, 1, frames_each, SIDE, SIDE) == number
         boxes_px = _sent(boxes, device).flatten(0, 1)
-        maps = theta.view(groups, 1, FRAMES_A_GROUP, 2, 3).expand(-1, per_group, -1, -1, -1).flatten(0, 2)
+        maps = theta.view(groups, 1, frames_each, 2, 3).expand(-1, per_group, -1, -1, -1).flatten(0, 2)
         # A patch that was the thing's for the most part may show what is beside it, once it is enlarged.
         right = own & _touched(boxes_px, maps, 0.0).view_as(own)
         # Patches that the thing covers in part are neither right nor wrong.
@@ -139,7 +139,7 @@ class WalkPairs:
         labels = torch.where(near, IGNORED, WRONG).masked_fill(right, RIGHT).to(torch.int8)
         on_it = patches_inside(self.gallery.view_boxes[chosen, share], QUERY_SIDE)
         return Pairs(
-            frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
+            frames=frames.view(groups, frames_each, 3, SIZE_PX, SIZE_PX),
             queries=queries.reshape(groups, per_group, 3, QUERY_PX, QUERY_PX),
             on_it=on_it.bool().view(groups, per_group, QUERY_SIDE, QUERY_SIDE),
             labels=labels,
@@ -162,18 +162,20 @@ class PhotoPairs:
     def __init__(
         self, pictures: Sequence[Picture], device: torch.device | str, *, queries_a_frame: int = 2
     ) -> None:
-        if len(pictures) < FRAMES_A_GROUP:
-            raise TrainError(f"{len(pictures)} photographs are too few, {FRAMES_A_GROUP} are needed")
         self.queries_a_frame = queries_a_frame
         with ThreadPoolExecutor() as pool:
-            self.photos = torch.cat(
-                [_square_photo(image, device) for image in pool.map(Picture.image, pictures)]
-            )
+            squares = [_square_photo(image, device) for image in pool.map(Picture.image, pictures)]
+        self.photos = torch.cat(
+            [torch.empty(0, 3, PHOTO_PX, PHOTO_PX, dtype=torch.uint8).to(device), *squares]
+        )
 
-    def draw(self, groups: int, rng: np.random.Generator) -> Pairs:
-        device, count = self.photos.device, groups * FRAMES_A_GROUP
+    def draw(self, groups: int, rng: np.random.Generator, per_group: int = 8) -> Pairs:
+        """Of `per_group` photographs in each group."""
+        if len(self.photos) < per_group:
+            raise TrainError(f"{len(self.photos)} photographs are too few, {per_group} are needed")
+        device, count = self.photos.device, groups * per_group
         chosen = np.concatenate(
-            [rng.choice(len(self.photos), FRAMES_A_GROUP, replace=False) for _ in range(groups)]
+            [rng.choice(len(self.photos), per_group, replace=False) for _ in range(groups)]
         )
         photos = self.photos[_sent(chosen, device, np.int64)].float() / 255
         theta = self._tensor(
@@ -187,20 +189,20 @@ class PhotoPairs:
         # Twice as large and then shrunk: a look from afar would else be aliased.
         queries = F.avg_pool2d(warped(photos[owner], looks, 2 * QUERY_PX, beyond="border"), 2)
         box = self._tensor(regions)  # x1 y1 x2 y2 in [-1, 1] of the photo
-        labels = torch.zeros(count * repeats, FRAMES_A_GROUP, SIDE, SIDE, dtype=torch.int8, device=device)
+        labels = torch.zeros(count * repeats, per_group, SIDE, SIDE, dtype=torch.int8, device=device)
         where = F.affine_grid(theta[owner], [len(owner), 1, SIDE, SIDE], align_corners=False)
-        own = owner % FRAMES_A_GROUP
+        own = owner % per_group
         each = torch.arange(len(owner), device=device)
         labels[each, own] = torch.where(_within(where, box, 0.15), IGNORED, WRONG).to(torch.int8)
         right = _within(where, box, 0.0)
         labels[each, own] = torch.where(right, RIGHT, labels[each, own]).to(torch.int8)
         seen = F.affine_grid(looks, [len(owner), 1, QUERY_SIDE, QUERY_SIDE], align_corners=False)
-        shape = (groups, FRAMES_A_GROUP * repeats)
+        shape = (groups, per_group * repeats)
         return Pairs(
-            frames=frames.view(groups, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX),
+            frames=frames.view(groups, per_group, 3, SIZE_PX, SIZE_PX),
             queries=queries.view(*shape, 3, QUERY_PX, QUERY_PX),
             on_it=_within(seen, box, 0.0).view(*shape, QUERY_SIDE, QUERY_SIDE),
-            labels=labels.view(*shape, FRAMES_A_GROUP, SIDE, SIDE),
+            labels=labels.view(*shape, per_group, SIDE, SIDE),
         )
 
     def _tensor(self, rows: Sequence[np.ndarray]) -> Tensor:

@@ -9,7 +9,7 @@ from lastseen.errors import TrainError
 from lastseen.localizer import best_device, checked_device
 from lastseen.train.checkpoint import RunFolder
 from lastseen.train.matching import MatchingConfig, save_backbone, train_matching
-from lastseen.train.pairs import FRAMES_A_GROUP, PhotoPairs, WalkPairs
+from lastseen.train.pairs import PhotoPairs, WalkPairs
 from lastseen.train.store import SynthData, library_of, open_gallery
 from lastseen.weights import load_backbone
 
@@ -34,7 +34,8 @@ def run_matching(
         raise TrainError(f"the backbone has {start.config.depth} blocks, matching.depth is {matching.depth}")
     walks = WalkPairs(open_gallery(data, matching.seed, where, matching.query_shares))
     pictures = library_of(data, "train").pictures
-    photos = PhotoPairs(pictures, where) if len(pictures) >= FRAMES_A_GROUP and matching.photo_share else None
+    enough = len(pictures) >= matching.frames and matching.photo_share
+    photos = PhotoPairs(pictures, where) if enough else None
     trained = train_matching(
         matching, walks, photos, start=start, device=where, folder=folder, minutes=minutes
     )
