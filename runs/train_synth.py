@@ -66,7 +66,6 @@ def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> B
         groups=arguments.groups,
         frames=arguments.frames,
         warmup_steps=min(50, arguments.timed),
-        compile=arguments.compile,
         **({} if arguments.lr is None else {"lr": arguments.lr}),
     )
 
@@ -142,7 +141,6 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=MatchingConfig.groups)
     parser.add_argument("--frames", type=int, default=MatchingConfig.frames, help="of a group")
     parser.add_argument("--lr", type=float, help="of the backbone")
-    parser.add_argument("--compile", action="store_true", help="the backbone's steps")
     parser.add_argument("--says", type=float, nargs="*", default=[], metavar="SHARE")
     parser.add_argument("--batch", type=int, default=synth_small().batch)
     parser.add_argument("--timed", type=int, default=12, help="steps to measure the speed with")

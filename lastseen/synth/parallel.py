@@ -9,6 +9,7 @@ from multiprocessing import get_context
 
 import torch
 
+from lastseen.errors import SynthError
 from lastseen.synth.assets import Library
 
 OpenLibrary = Callable[[], Library]
@@ -55,7 +56,12 @@ def run_jobs(
                     return
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
-                    yield future.result()
+                    try:
+                        yield future.result()
+                    except torch.OutOfMemoryError:
+                        raise SynthError(
+                            f"the GPU's memory is too small for {workers} processes that render: use fewer"
+                        ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

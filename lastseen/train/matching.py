@@ -43,7 +43,6 @@ class MatchingConfig:
     query_shares: tuple[float, ...] = (1.0, 0.5, 0.25)  # how much of a query's picture the thing fills
     tokens: int = 24  # of a query that each patch is compared with
     hardest: int = 192  # wrong patches of each query that count
-    compile: bool = False  # worth its minute from a few hundred steps on
     seed: int = 0
     log_every: int = 50
     checkpoint_every: int = 500
@@ -106,7 +105,6 @@ class _Run:
         for block in backbone.blocks[config.first_block :]:
             block.requires_grad_(True)
         self.matcher = Matcher().to(backbone.pos_embed.device)
-        self.encode: nn.Module = torch.compile(backbone) if config.compile else backbone
         both = nn.ModuleDict({"backbone": backbone, "matcher": self.matcher})
         self.learning = {name: p for name, p in both.named_parameters() if p.requires_grad}
         groups: list[dict[str, Any]] = [
@@ -121,7 +119,7 @@ class _Run:
         config = self.config
         self.lr = config.lr * lr_factor(number, warmup_steps=config.warmup_steps, steps=config.steps)
         set_lr(self.optimiser, self.lr)
-        loss, right = matching_loss(self.encode, self.matcher, pairs, config, rng)
+        loss, right = matching_loss(self.backbone, self.matcher, pairs, config, rng)
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([loss])
         torch.nn.utils.clip_grad_norm_(self.learning.values(), config.clip_norm)
