@@ -202,16 +202,14 @@ def check_engine() -> Finding:
 
 
 def check_weights() -> Finding:
-    from lastseen.weights import BUNDLED_BACKBONE_SHA256, bundled_backbone
+    from lastseen.weights import bundled_backbone, bundled_model
 
     try:
-        path = bundled_backbone()
+        found = {"model": bundled_model() / "model.safetensors", "backbone": bundled_backbone()}
     except LastSeenError as error:
         return Finding("weights", PROBLEM, str(error), REINSTALL)
-    size = f"{path.stat().st_size / 1e6:.1f} MB"
-    return Finding(
-        "weights", OK, f"{path.name}, {size}, sha256 {BUNDLED_BACKBONE_SHA256[:12]}... as it must be"
-    )
+    sizes = ", ".join(f"{name} {path.stat().st_size / 1e6:.1f} MB" for name, path in found.items())
+    return Finding("weights", OK, f"{sizes}, sha256 as they must be")
 
 
 def check_model() -> Finding:
@@ -219,10 +217,11 @@ def check_model() -> Finding:
     folder = os.environ.get("LASTSEEN_WEIGHTS")
     if not folder:
         return Finding("model", OK, "the bundled one; LASTSEEN_WEIGHTS names no other")
-    from lastseen.weights import load_model
+    from lastseen.localizer import TRAINING_FREE
+    from lastseen.weights import load_model, load_patch_matcher
 
     try:
-        model = load_model(folder)
+        model = load_patch_matcher() if folder == TRAINING_FREE else load_model(folder)
     except LastSeenError as error:
         advice = "let LASTSEEN_WEIGHTS name a folder made by 'lastseen convert', or unset it"
         return Finding("model", PROBLEM, str(error), advice)

@@ -23,8 +23,9 @@ from lastseen.model.patch_match import PatchMatcher
 from lastseen.query import Query
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track
 from lastseen.video import Video
-from lastseen.weights import load_model, load_patch_matcher, load_rule
+from lastseen.weights import bundled_model, load_model, load_patch_matcher, load_rule
 
+TRAINING_FREE = "training-free"  # instead of a folder: no heads, patches are compared
 # Fitted on the answers to the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
 
@@ -90,15 +91,19 @@ class Localizer:
         threshold: float | None = None,
         engine: str | None = None,
     ) -> Localizer:
-        """The bundled model, or one from a folder that `lastseen convert` wrote.
+        """The bundled model, one from a folder that `lastseen train` or `lastseen convert` wrote, or
+        "training-free": plain matching on the bundled backbone.
 
         `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
-        The package holds no trained heads yet: the bundled model is the training-free localizer.
         """
         where = best_device() if device is None else checked_device(device)
         batch = 32 if where.type == "cuda" else 4
-        model: PatchMatcher | VQLoC = load_patch_matcher() if path is None else load_model(path)
-        rule = TRAINING_FREE_RULE if path is None else load_rule(path)
+        model: PatchMatcher | VQLoC
+        if path is not None and os.fspath(path) == TRAINING_FREE:
+            model, rule = load_patch_matcher(), TRAINING_FREE_RULE
+        else:
+            folder = bundled_model() if path is None else path
+            model, rule = load_model(folder), load_rule(folder)
         if threshold is not None:
             rule = replace(rule, threshold=threshold)
         engine = engine or default_engine(where, paper)

@@ -36,18 +36,28 @@ MATCHING_BLOCK = 6
 RULE_FILE = "rule.json"
 BUNDLED_BACKBONE = "backbone_vits14_reg4.safetensors"
 BUNDLED_BACKBONE_SHA256 = "e5c577c49f2dcfe031fca660e481942100c5f8c8b5082e6778d5c6c8f03df8b5"
+BUNDLED_MODEL = "model"
+BUNDLED_MODEL_SHA256 = "c2a2250c87844c373a368382def234fa1739dd8fb98ebba28c5f3b2c2b107c4c"
 
 
 def bundled_backbone() -> Path:
     """The backbone inside the package (DINOv2-derived ViT-S/14; see NOTICE), its checksum verified."""
-    path = Path(str(files("lastseen") / "assets" / BUNDLED_BACKBONE))
+    return _bundled(BUNDLED_BACKBONE, BUNDLED_BACKBONE_SHA256)
+
+
+def bundled_model() -> Path:
+    """The folder of the trained VQLoC inside the package, the checksum of its weights verified."""
+    return _bundled(f"{BUNDLED_MODEL}/model.safetensors", BUNDLED_MODEL_SHA256).parent
+
+
+def _bundled(name: str, sha256: str) -> Path:
+    path = Path(str(files("lastseen") / "assets" / name))
     if not path.is_file():
         raise WeightsError(f"{path} is missing: the installation is incomplete, install lastseen again")
     found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != BUNDLED_BACKBONE_SHA256:
+    if found != sha256:
         raise WeightsError(
-            f"{path} is damaged (sha256 {found[:12]}..., expected {BUNDLED_BACKBONE_SHA256[:12]}...): "
-            "install lastseen again"
+            f"{path} is damaged (sha256 {found[:12]}..., expected {sha256[:12]}...): install lastseen again"
         )
     return path
 

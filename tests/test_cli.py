@@ -39,11 +39,16 @@ def test_find_says_when_and_where_and_writes_the_pictures(run, folder, tmp_path)
     assert status == 0
     assert out.startswith("Last seen from 0:00.")
     assert "of the 320x180 frame" in out
-    assert "training-free" in err
+    assert "Traceback" not in err
     with Image.open(picture) as image:
         assert image.size == (320, 180)
     assert Video(video).duration_s == pytest.approx(2.2, abs=0.25)  # the track and what is around it
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jpg", "out.mp4"]
+
+
+def test_find_without_training_says_so_when_asked(run, folder):
+    found = run("find", folder / "thing.png", folder / "walk.mp4", "--weights", "training-free", "-v")
+    assert found[0] == 0 and "the training-free localizer on" in found[2]
 
 
 def test_find_json_is_the_answer_and_nothing_else(run, folder):
@@ -176,7 +181,7 @@ def test_a_file_that_is_not_json_is_one_clear_line(run, challenge, command, brok
         ([], "give --videos and --out"),
         (["--videos", "."], "--out FILE.json"),
         (["--videos", ".", "--out", "p.json", "--method", "magic"], "unknown method"),
-        (["--videos", ".", "--out", "p.json", "--method", "vqloc"], "needs --weights"),
+        (["--videos", ".", "--out", "p.json", "--method", "training-free", "--weights", "m"], "takes no"),
         (["--videos", "nowhere", "--out", "p.json"], "no such folder"),
     ],
 )

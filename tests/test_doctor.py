@@ -94,7 +94,8 @@ def test_damaged_or_missing_weights_are_told(monkeypatch, tmp_path):
     monkeypatch.setattr(weights, "files", lambda _: tmp_path)
     assert state("weights")[0] == PROBLEM
     assert "is missing" in state("weights")[1]
-    (tmp_path / "assets" / weights.BUNDLED_BACKBONE).write_bytes(b"half of it")
+    (tmp_path / "assets" / weights.BUNDLED_MODEL).mkdir()
+    (tmp_path / "assets" / weights.BUNDLED_MODEL / "model.safetensors").write_bytes(b"half of it")
     found = state("weights")
     assert found[0] == PROBLEM
     assert "is damaged" in found[1]

@@ -6,7 +6,9 @@ from safetensors.torch import save_file
 
 from lastseen import weights
 from lastseen.errors import WeightsError
+from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.track import TrackRule
 from lastseen.weights import (
     backbone_config,
     convert_published,
@@ -75,6 +77,22 @@ def test_a_damaged_bundled_file_is_noticed(monkeypatch):
     monkeypatch.setattr(weights, "BUNDLED_BACKBONE_SHA256", "0" * 64)
     with pytest.raises(WeightsError, match="damaged"):
         weights.bundled_backbone()
+    monkeypatch.setattr(weights, "BUNDLED_MODEL_SHA256", "0" * 64)
+    with pytest.raises(WeightsError, match="damaged"):
+        weights.bundled_model()
+
+
+def test_the_bundled_model_is_small_half_precision_and_has_its_rule_and_its_card():
+    folder = weights.bundled_model()
+    state = read_state(folder / "model.safetensors")
+    assert {value.dtype for value in state.values() if value.is_floating_point()} == {torch.float16}
+    heads = sum(v.numel() * v.element_size() for k, v in state.items() if not k.startswith("backbone."))
+    assert heads < 30e6
+    assert weights.load_rule(folder) != TrackRule()
+    card = (folder / "README.md").read_text()
+    for part in ("licence", "What it learnt from", "How well it does", "Limits"):
+        assert part in card
+    assert Localizer.from_pretrained().rule == weights.load_rule(folder)
 
 
 @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])

@@ -59,5 +59,5 @@ def test_the_installed_wheel_finds_the_demo_from_an_empty_folder(installed, tmp_
     answer = ResponseTrack.from_dict(json.loads(done.stdout)["tracks"][-1])
     truth = ResponseTrack.from_json((assets / "demo_truth.json").read_text())
     overlap = compare(truth, answer)
-    assert overlap.tiou > 0.5
-    assert overlap.stiou > 0.25
+    assert overlap.tiou > 0.8
+    assert overlap.stiou >= 0.5

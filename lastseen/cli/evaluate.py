@@ -39,7 +39,7 @@ def evaluate(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="training-free, or vqloc (default: vqloc if there are --weights)."),
+        typer.Option(metavar="NAME", help="training-free, or vqloc (the default)."),
     ] = None,
     weights: Weights = None,
     paper: Paper = False,
@@ -67,14 +67,15 @@ def evaluate(
     else:
         if out is None:
             raise LastSeenError("--videos needs --out FILE.json for the answers")
-        if method is None:
-            method = "training-free" if weights is None else "vqloc"
-        if method not in ("training-free", "vqloc"):
+        if method not in (None, "training-free", "vqloc"):
             raise LastSeenError(f"unknown method {method!r}; choose training-free or vqloc")
-        if (method == "vqloc") != (weights is not None):
-            raise LastSeenError("method vqloc needs --weights FOLDER, and training-free takes none")
+        if method == "training-free" and weights is not None:
+            raise LastSeenError("method training-free takes no --weights")
         from lastseen.evaluate.benchmark import run_benchmark
+        from lastseen.localizer import TRAINING_FREE
 
+        if method == "training-free":
+            weights = Path(TRAINING_FREE)
         localizer = open_localizer(weights, paper, None, device, quiet, engine)
         with progress_bar("evaluating", "clips", quiet) as progress:
             content = run_benchmark(localizer, questions, videos, out, absent=asides, progress=progress)

@@ -6,7 +6,6 @@ Options that people set once for good also read an environment variable (LASTSEE
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +56,7 @@ Weights = Annotated[
     typer.Option(
         metavar="FOLDER",
         envvar="LASTSEEN_WEIGHTS",
-        help="A model made by 'lastseen convert' or 'lastseen train'.",
+        help="A model made by 'lastseen train' or 'lastseen convert', or training-free (default: bundled).",
     ),
 ]
 Paper = Annotated[bool, typer.Option("--paper", help="Infer exactly as the paper does: always an answer.")]
@@ -112,8 +111,6 @@ def open_localizer(
     )
     what = localizer.model.title, localizer.device, engine or localizer.engine.name
     log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)
-    if weights is None and not quiet:
-        print("note: no trained heads are bundled yet; using the training-free localizer", file=sys.stderr)
     return localizer
 
 
