@@ -1,6 +1,6 @@
 """How often the quick search of an index gives the answer of the exhaustive one, and how long both take.
 
-    python benchmarks/index_recall.py --folder data/val --weights runs/heads/model --index /tmp/index
+    python benchmarks/index_recall.py --folder data/val --index /tmp/index
     python benchmarks/index_recall.py --annotations vq_val.json --videos clips/ --index /tmp/index --things
 
 The videos are indexed (once: a second run goes on with what is there), then every question of the annotations
@@ -44,14 +44,16 @@ def main() -> None:
     parser.add_argument("--clips", type=int, help="only so many of the annotated clips")
     parser.add_argument("--candidates", type=int, nargs="+", default=[8, 24])
     parser.add_argument("--things", action="store_true", help="each thing of a video once, in the library")
+    parser.add_argument("--own", action="store_true", help="only of its own video, not of the library")
     parser.add_argument("--device")
+    parser.add_argument("--engine")
     arguments = parser.parse_args()
     if arguments.folder:
         arguments.annotations = arguments.annotations or arguments.folder / "annotations.json"
         arguments.videos = arguments.videos or arguments.folder / "videos"
     if not (arguments.annotations and arguments.videos):
         parser.error("give --folder, or --annotations and --videos")
-    localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device)
+    localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
     annotations = load_vq2d(arguments.annotations)
     clips = find_videos(annotations, arguments.videos)[: arguments.clips]
     with Index(arguments.index, create=True) as index:
@@ -69,6 +71,8 @@ def main() -> None:
         )
         if not arguments.things:
             _compare("its own video", index, localizer, asked, arguments.candidates)
+        if arguments.own:
+            return
         everywhere = [(query.asked(None), None) for query, _ in asked]
         _compare("the library", index, localizer, everywhere, arguments.candidates)
 

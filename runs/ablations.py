@@ -66,6 +66,7 @@ def config_of(arguments: argparse.Namespace, variant: Variant) -> TrainConfig:
     return replace(
         small,
         model=replace(paper, **variant.model),
+        heads_say=None,
         loss=variant.loss,
         steps=arguments.steps,
         batch=arguments.batch,

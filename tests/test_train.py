@@ -319,6 +319,16 @@ def test_recipes_are_complete_configs_and_say_what_they_are():
         find_recipe("huge")
 
 
+def test_a_trained_model_says_as_much_as_its_recipe_wants(tmp_path):
+    assert (synth_small().model.heads_say, synth_small().trained_model().heads_say) == (1.0, 0.25)
+    with pytest.raises(ValueError, match="heads_say"):
+        replace(tiny(), heads_say=0.5)  # which needs similarity maps
+    matching = replace(tiny().model, fusion="match", match_dim=16)
+    config = replace(tiny(), model=matching, heads_say=0.5, steps=1)
+    assert train(config, tmp_path / "run", device="cpu").config.heads_say == 0.5
+    assert load_model(tmp_path / "run" / "model").config.heads_say == 0.5
+
+
 def test_heads_are_asked_with_the_pictures_that_the_backbone_learnt_with():
     model, matching = synth_small().model, find_recipe("backbone_small").make().matching
     assert model.query_px == QUERY_PX == VIEW_PX

@@ -72,6 +72,7 @@ def train(
                 run.fit(source.batch(0))
             _go(run, source, folder, start, minutes)
         model = run.averaged()
+        model.config = config.trained_model()
         if world.is_first:
             folder.write_model(model)
         world.wait()
