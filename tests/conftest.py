@@ -41,3 +41,8 @@ def run(monkeypatch, capsys):
         return done.value.code or 0, printed.out, printed.err
 
     return call
+
+
+def pytest_collection_modifyitems(items):
+    """The longest test first, so that no process waits for it in the end."""
+    items.sort(key=lambda item: item.path.name != "test_wheel.py")

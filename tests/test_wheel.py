@@ -51,7 +51,7 @@ def test_the_installed_wheel_finds_the_demo_from_an_empty_folder(installed, tmp_
     assert str(installed.parent) in str(assets)  # not the checkout
     command = [str(installed / "lastseen"), "find", str(assets / "demo_query.jpg"), str(assets / "demo.mp4")]
     done = subprocess.run(
-        [*command, "--json", "--picture", "answer.jpg", "--video", "answer.mp4"],
+        [*command, "--before", "35", "--json", "--picture", "answer.jpg", "--video", "answer.mp4"],
         capture_output=True, text=True, cwd=tmp_path, env=clean, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
