@@ -28,7 +28,7 @@ from lastseen.render import (
     write_video,
 )
 from lastseen.render.affinity import over_frame
-from lastseen.render.canvas import BLUE, CYAN, YELLOW, Canvas
+from lastseen.render.canvas import BLUE, CYAN, WHITE, YELLOW, Canvas
 from lastseen.render.curve import score_curve, tick_text, time_ticks
 from lastseen.render.moments import around, moments
 from lastseen.render.words import headline
@@ -76,6 +76,16 @@ def test_a_box_outside_the_picture_is_drawn_at_its_rim():
     image = draw_answer(np.zeros((60, 80, 3), np.uint8), Box(-50, -50, 500, 500))
     rows, columns = np.nonzero((image == YELLOW).all(-1))
     assert (columns.min(), rows.min(), columns.max(), rows.max()) == (0, 0, 79, 59)
+
+
+@pytest.mark.parametrize(
+    "box", [Box(2, 150, 60, 178), Box(250, 5, 315, 60), Box(2, 5, 60, 40), Box(250, 120, 318, 178)]
+)
+def test_words_and_the_thing_do_not_hide_the_box(box):
+    bare = draw_answer(np.zeros((180, 320, 3), np.uint8), box)
+    full = draw_answer(np.zeros((180, 320, 3), np.uint8), box, "last seen 0:33.6   score 0.87", thing())
+    assert pixels(full, YELLOW) == pixels(bare, YELLOW)
+    assert pixels(full, WHITE) > 300  # they are there
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -18,21 +19,20 @@ from lastseen.video import Video
 def draw_answer(
     image: np.ndarray, box: Box | None, caption: str = "", thing: np.ndarray | None = None
 ) -> np.ndarray:
-    """A frame [h, w, 3] with the box, a line of text and, in the corner, what was asked for."""
+    """A frame [h, w, 3] with the box, a line of text and what was asked for, where they do not hide it."""
     picture = Image.fromarray(image)
-    draw = ImageDraw.Draw(picture)
+    width, height = picture.size
     unit = max(1, round(min(picture.size) / 240))  # line widths and text grow with the picture
+    taken = [] if box is None else [box]
     if box is not None:
         outline(picture, box, YELLOW, 2 * unit)
-    if thing is not None:
-        _paste_thing(picture, thing, unit)
     if caption:
-        face = font(12 * unit)
-        _, top, right, bottom = draw.textbbox((0, 0), caption, font=face)
-        height = bottom - top + 8 * unit
-        y = picture.height - height
-        draw.rectangle((0, y, min(picture.width, right + 12 * unit), picture.height), fill=BLACK)
-        draw.text((6 * unit, y + 4 * unit - top), caption, fill=WHITE, font=face)
+        words = _caption(caption, width, unit)
+        taken.append(_put(picture, words, [(0, height - words.height), (0, 0)], taken))
+    if thing is not None:
+        inset, rim = _framed(thing, min(picture.size) // 4, unit), 4 * unit
+        right, bottom = width - inset.width - rim, height - inset.height - rim
+        _put(picture, inset, [(right, rim), (rim, rim), (right, bottom), (rim, bottom)], taken)
     return np.asarray(picture)
 
 
@@ -55,11 +55,28 @@ def jpeg(image: np.ndarray, longer: int | None = None) -> bytes:
     return stream.getvalue()
 
 
-def _paste_thing(picture: Image.Image, thing: np.ndarray, unit: int) -> None:
-    side = min(picture.size) // 4
+def _caption(text: str, most: int, unit: int) -> Image.Image:
+    face = font(12 * unit)
+    _, top, right, bottom = face.getbbox(text)
+    words = Image.new("RGB", (min(most, round(right) + 12 * unit), round(bottom - top) + 8 * unit), BLACK)
+    ImageDraw.Draw(words).text((6 * unit, 4 * unit - top), text, fill=WHITE, font=face)
+    return words
+
+
+def _framed(thing: np.ndarray, side: int, unit: int) -> Image.Image:
     inset = Image.fromarray(np.ascontiguousarray(thing))
     scale = side / max(inset.size)
     inset = inset.resize((max(1, round(inset.width * scale)), max(1, round(inset.height * scale))))
     framed = Image.new("RGB", (inset.width + 2 * unit, inset.height + 2 * unit), WHITE)
     framed.paste(inset, (unit, unit))
-    picture.paste(framed, (picture.width - framed.width - 4 * unit, 4 * unit))
+    return framed
+
+
+def _put(
+    picture: Image.Image, part: Image.Image, corners: Sequence[tuple[int, int]], taken: list[Box]
+) -> Box:
+    """At the first of the corners where it covers nothing that is taken, else at the first of all."""
+    places = [Box(x, y, x + part.width, y + part.height) for x, y in corners]
+    place = next((p for p in places if not any(p.iou(other) for other in taken)), places[0])
+    picture.paste(part, (int(place.x1), int(place.y1)))
+    return place
