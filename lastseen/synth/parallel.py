@@ -57,11 +57,12 @@ def run_jobs(
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
                     try:
-                        yield future.result()
+                        number = future.result()
                     except torch.OutOfMemoryError:
                         raise SynthError(
                             f"the GPU's memory is too small for {workers} processes that render: use fewer"
                         ) from None
+                    yield number
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
