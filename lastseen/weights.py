@@ -113,7 +113,8 @@ def load_model(folder: str | os.PathLike[str]) -> VQLoC:
     for file in (config_file, weights_file):
         if not file.is_file():
             raise WeightsError(
-                f"{root} is not a model: {file.name} is missing; expected a folder made by 'lastseen convert'"
+                f"{root} is not a model: {file.name} is missing; expected a folder made by "
+                "'lastseen train' or 'lastseen convert', or the word training-free"
             )
     try:
         config = VQLoCConfig.from_dict(json.loads(config_file.read_text()))
