@@ -21,6 +21,7 @@ from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.patch_match import PatchMatcher
 from lastseen.query import Query
+from lastseen.second_look import likeliest, replaced
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track
 from lastseen.video import Video
 from lastseen.weights import bundled_model, load_model, load_patch_matcher, load_rule
@@ -89,12 +90,14 @@ class Localizer:
         paper: bool = False,
         device: str | torch.device | None = None,
         threshold: float | None = None,
+        looks: int | None = None,
         engine: str | None = None,
     ) -> Localizer:
         """The bundled model, one from a folder that `lastseen train` or `lastseen convert` wrote, or
         "training-free": plain matching on the bundled backbone.
 
-        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
+        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32. `looks`: how
+        many sightings are looked at again, enlarged; by default as many as the model's rule was fitted with.
         """
         where = best_device() if device is None else checked_device(device)
         batch = 32 if where.type == "cuda" else 4
@@ -106,8 +109,15 @@ class Localizer:
             model, rule = load_model(folder), load_rule(folder)
         if threshold is not None:
             rule = replace(rule, threshold=threshold)
+        if looks is not None:
+            rule = replace(rule, looks=looks)
         engine = engine or default_engine(where, paper)
         return cls(model.to(where), rule=rule, paper=paper, device=where, batch=batch, engine=engine)
+
+    @property
+    def looks(self) -> int:
+        """How many sightings are looked at again, enlarged."""
+        return 0 if self.paper else self.rule.looks
 
     def at(self, fps: float) -> Localizer:
         """The same localizer at another sampling rate."""
@@ -158,10 +168,31 @@ class Localizer:
     def predict(
         self, video: Video, queries: Sequence[Query], progress: Progress | None = None
     ) -> list[FramePredictions]:
-        """A box and a logit on every frame for every query; the video is decoded and encoded once."""
+        """A box and a logit on every frame for every query; the video is decoded and encoded once, and what
+        is looked at again a second time."""
         ends = [self.frames_searched(video, query) for query in queries]
         views = [self.encode_query(query) for query in queries]
-        return self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), views, ends)
+        found = self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), views, ends)
+        return [self.look_again(video, view, predictions) for view, predictions in zip(views, found)]
+
+    def look_again(
+        self, video: Video, views: list[Tensor], predictions: FramePredictions, first: int = 0
+    ) -> FramePredictions:
+        """The likeliest sightings of a first look again, enlarged. The predictions begin at frame `first`."""
+        if not self.looks or not len(predictions):
+            return predictions
+        seen = []
+        for sighting in likeliest(
+            predictions, self.rule, video.width, video.height, most_frames=self.model.clip_length
+        ):
+            start, stop = first + sighting.start, first + sighting.stop
+            with closing(video.frames(self.fps, start_s=start / self.fps, end_s=stop / self.fps)) as frames:
+                pictures = sighting.cut([frame.image for frame in frames])
+            parts = [pictures[at : at + self.batch] for at in range(0, len(pictures), self.batch)]
+            features = torch.cat([self.encode_pictures(part) for part in parts])
+            boxes, logits = self.localize_clip(features, views)
+            seen.append((sighting, sighting.to_px(boxes), logits))
+        return replaced(predictions, seen)
 
     @torch.inference_mode()
     def predict_encoded(

@@ -143,6 +143,11 @@ class TrackRule:
     slope: float = 1.0
     offset: float = 0.0
     threshold: float = 0.5  # a track with a lower score is not an answer
+    looks: int = 0  # sightings that are looked at again, enlarged; the other numbers are fitted with it
+
+    def __post_init__(self) -> None:
+        if self.looks < 0:
+            raise ValueError(f"looks must be 0 or more, got {self.looks}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
         return expit(self.gain * np.asarray(predictions.logits, np.float64) + self.shift)

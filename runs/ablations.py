@@ -1,28 +1,34 @@
-"""The paper's four ablations on the synthetic benchmark, with small equal budgets.
+"""The paper's four ablations, and the levers from rendered to real video, with small equal budgets.
 
     python runs/ablations.py --walks walks --val val --backbone backbone.safetensors --out runs/ablations
+    python runs/ablations.py --only levers --real real_dev --walks .. --val .. --backbone .. --out runs/levers
     python runs/ablations.py --table --out runs/ablations
 
-The second command judges what the first one kept, and needs no GPU.
+The third command judges what the others kept, and needs no GPU.
 Every variant is trained for the same number of steps on the same clips and judged on the same unseen
 episodes; walks as of `lastseen train`, episodes as of `lastseen synth --split val`. ViT-B has no row: its
-weights are not in the package.
+weights are not in the package. `--real`: real video that is judged too, with the rule of the episodes.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 
 from lastseen.datasets.vq2d import load_absent, load_vq2d
-from lastseen.evaluate.calibration import load_answered, save_answered
-from lastseen.evaluate.encoded import EncodedSet, cross_fitted
+from lastseen.evaluate.calibration import fit_rule, load_answered, save_answered
+from lastseen.evaluate.encoded import EncodedSet, cross_fitted, report
+from lastseen.evaluate.metrics import Report
 from lastseen.model import VQLoCConfig
+from lastseen.synth.census import Census
+from lastseen.train.augment import NO_AUGMENT
 from lastseen.train.gallery import Gallery
 from lastseen.train.loop import train
 from lastseen.train.loss import LossConfig
@@ -33,17 +39,27 @@ from lastseen.train.store import FeatureStore, SynthData
 FOCAL = LossConfig(score="focal", score_weight=100.0)
 BCE, MINING = LossConfig(score="bce"), LossConfig()
 OURS = {"fusion": "match", "match_dim": 128, "mask_query": True}
+METRICS = ("tap25", "stap25", "recovery", "success")
 
 
 class Variant(NamedTuple):
-    """`paper`: tAP25, stAP25, recovery %, success % of its table; "base" stands for a row of every table."""
+    """`paper`: tAP25, stAP25, recovery %, success % of its table; "base" stands for a row of every table.
+
+    A lever changes our recipe (`data`, or which walks: the emptier or the fuller half), not the paper's.
+    """
 
     table: str
     name: str
     model: dict[str, Any]
-    loss: LossConfig
-    paper: tuple[float, ...] | None
+    loss: LossConfig = MINING
+    paper: tuple[float, ...] | None = None
+    data: Mapping[str, Any] = MappingProxyType({})
+    walks: str = "all"
 
+
+JITTER = SynthData().augment
+PLAIN = replace(NO_AUGMENT, flip=JITTER.flip, crop_scale=JITTER.crop_scale, query_jitter=True)
+SAME_LIGHT = replace(JITTER, query_jitter=False)
 
 VARIANTS = [
     Variant("base", "ViT-S, 448 px, attention, window 5, focal", {}, FOCAL, (0.28, 0.18, 37.71, 52.18)),
@@ -57,16 +73,30 @@ VARIANTS = [
     Variant("head", "anchors, BCE", {}, BCE, (0.12, 0.07, 40.23, 42.27)),
     Variant("head", "anchors, BCE + mining", {}, MINING, (0.31, 0.22, 47.05, 55.89)),
     Variant("resolution", "224 px (paper: ViT-B)", {"image_size": 224}, FOCAL, (0.22, 0.10, 32.18, 45.84)),
+    Variant("levers", "our recipe", {}),
+    Variant("levers", "rooms alone", {}, data={"photo_share": 0.0}),
+    Variant("levers", "photographs alone", {}, data={"photo_share": 1.0}),
+    Variant("levers", "the thing in every clip, no cuts", {}, data={"absent_share": 0.0, "cut_share": 0.0}),
+    Variant("levers", "half of the clips without the thing", {}, data={"absent_share": 0.5}),
+    Variant("levers", "no jitter of colours, blur or noise", {}, data={"augment": PLAIN}),
+    Variant("levers", "query in the same light", {}, data={"augment": SAME_LIGHT}),
+    Variant("levers", "rooms with few things", {}, walks="sparse"),
+    Variant("levers", "rooms with many things", {}, walks="crowded"),
+    Variant("levers", "336 px", {"image_size": 336}),
+    Variant("levers", "672 px", {"image_size": 672}),
 ]
 
 
 def config_of(arguments: argparse.Namespace, variant: Variant) -> TrainConfig:
     small = synth_small()
+    assert isinstance(small.data, SynthData)
+    lever = variant.table == "levers"
     paper = VQLoCConfig(backbone=small.model.backbone, dim=arguments.dim)
     return replace(
         small,
-        model=replace(paper, **variant.model),
-        heads_say=None,
+        model=replace(small.model if lever else paper, **variant.model),
+        data=replace(small.data, refresh_steps=None, **variant.data),
+        heads_say=small.heads_say if lever else None,
         loss=variant.loss,
         steps=arguments.steps,
         batch=arguments.batch,
@@ -82,8 +112,12 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="judge what was answered")
-    for name in ("walks", "val", "backbone"):
+    for name in ("walks", "val", "real", "backbone"):
         parser.add_argument(f"--{name}", type=Path)
+    tables = sorted({variant.table for variant in VARIANTS})
+    parser.add_argument("--only", nargs="+", choices=tables, default=tables)
+    parser.add_argument("--episodes", type=int, help="of --val; all unless given")
+    parser.add_argument("--most-walks", type=int, help="all unless given")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--dim", type=int, default=128)
@@ -95,46 +129,105 @@ def main() -> None:
         train_all(arguments)
 
 
+def walks_of(arguments: argparse.Namespace) -> dict[str, list[Path]]:
+    """All, and the halves of the rooms with fewer and with more things in them; photographs are in each."""
+    paths = sorted(arguments.walks.glob("*.npz"))
+    every = 1 if arguments.most_walks is None else max(1, len(paths) // arguments.most_walks)
+    paths = paths[::every][: arguments.most_walks]
+    censuses = {path: Census.load(path) for path in paths}
+    photos = [path for path in paths if censuses[path].source == "photo"]
+    rooms = [path for path in paths if censuses[path].source == "room"]
+    rooms.sort(key=lambda path: len(censuses[path].names))
+    half = len(rooms) // 2
+    return {"all": paths, "sparse": photos + rooms[:half], "crowded": photos + rooms[half:]}
+
+
+Opened = tuple[FeatureStore, list[EncodedSet]]
+
+
+def opener(arguments: argparse.Namespace) -> Callable[[TrainConfig, str], Opened]:
+    """Features of walks and questions, kept from one variant to the next that needs the same."""
+    device = torch.device(arguments.device)
+    walks = walks_of(arguments)
+    galleries: dict[Any, Gallery] = {}
+    stores: dict[Any, FeatureStore] = {}
+    judged: dict[Any, list[EncodedSet]] = {}
+
+    def encoded(root: Path, config: TrainConfig, episodes: int | None) -> EncodedSet:
+        annotations, absent = load_vq2d(root / "annotations.json"), load_absent(root / "absent.json")
+        annotations = replace(annotations, videos=annotations.videos[:episodes])
+        return EncodedSet.of(
+            annotations, root / "videos", absent, start_backbone(config), config.model, device
+        )
+
+    def opened(config: TrainConfig, which: str) -> Opened:
+        model, data = config.model, config.data
+        assert isinstance(data, SynthData)
+        seen = model.image_size, model.query_px, model.query_shares, model.padding
+        made = seen, data.augment, which
+        if made not in stores:
+            stores.clear()  # one set of features at a time fits the memory
+            if (which, model.query_shares) not in galleries:
+                galleries.clear()
+                galleries[which, model.query_shares] = Gallery.open(
+                    walks[which], device, shares=model.query_shares
+                )
+            gallery = galleries[which, model.query_shares]
+            stores[made] = FeatureStore(gallery, data, model, start_backbone(config), config.batch, 0)
+        if seen not in judged:
+            judged.clear()
+            judged[seen] = [encoded(arguments.val, config, arguments.episodes)]
+            if arguments.real:
+                judged[seen].append(encoded(arguments.real, config, None))
+        store = stores[made]
+        store.model, store.data = model, data
+        return store, judged[seen]
+
+    return opened
+
+
 def train_all(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
-    device = torch.device(arguments.device)
-    gallery = Gallery.open(sorted(arguments.walks.glob("*.npz")), device)
-    annotations = load_vq2d(arguments.val / "annotations.json")
-    absent = load_absent(arguments.val / "absent.json")
-    opened: dict[int, tuple[FeatureStore, EncodedSet]] = {}
+    opened = opener(arguments)
     for number, variant in enumerate(VARIANTS):
+        if variant.table not in arguments.only:
+            continue
         config = config_of(arguments, variant)
-        size = config.model.image_size
-        if size not in opened:  # one set of features at a time fits the memory
-            opened.clear()
-            backbone = start_backbone(config)
-            store = FeatureStore(
-                gallery, SynthData(refresh_steps=None), config.model, backbone, config.batch, 0
-            )
-            val = EncodedSet.of(annotations, arguments.val / "videos", absent, backbone, config.model, device)
-            opened[size] = (store, val)
-        store, val = opened[size]
-        store.model = config.model
         began = time.monotonic()
+        store, judged = opened(config, variant.walks)
+        store.batch(0)
+        ready = time.monotonic()
         trained = train(config, arguments.out / f"{number:02d}", source=store, device=arguments.device)
-        seconds = time.monotonic() - began
-        save_answered(val.answer(trained), arguments.out / f"{number:02d}.json.gz")
+        seconds = time.monotonic() - ready
+        for kind, questions in zip(("val", "real"), judged):
+            save_answered(questions.answer(trained), arguments.out / f"{number:02d}-{kind}.json.gz")
         (arguments.out / f"{number:02d}.txt").write_text(f"{seconds:.0f}\n")
-        print(f"{variant.table}, {variant.name}: {arguments.steps} steps in {seconds:.0f} s", flush=True)
+        print(
+            f"{variant.table}, {variant.name}: {ready - began:.0f} s to encode, {arguments.steps} steps in "
+            f"{seconds:.0f} s, {time.monotonic() - ready - seconds:.0f} s to answer",
+            flush=True,
+        )
 
 
 def print_table(out: Path) -> None:
-    print("| table | variant | tAP25 | stAP25 | recovery % | success % | s | paper |\n" + "|---" * 8 + "|")
+    named = "| tAP25 | stAP25 | recovery % | success % | AUROC "
+    print(f"| table | variant {named}| s | paper {named.replace(' |', ', real |')}|\n" + "|---" * 14 + "|")
     for number, variant in enumerate(VARIANTS):
-        answers = out / f"{number:02d}.json.gz"
-        if not answers.exists():
+        val, real = (out / f"{number:02d}-{kind}.json.gz" for kind in ("val", "real"))
+        if not val.exists():
             continue
-        report = cross_fitted(load_answered(answers), draws=0)
-        values = [report.value(name) for name in ("tap25", "stap25", "recovery", "success")]
-        ours = " | ".join("" if v is None else f"{v:.{d}f}" for v, d in zip(values, (3, 3, 1, 1)))
+        answered = load_answered(val)
+        ours, carried = _row(cross_fitted(answered, draws=0)), " | " * 4
+        if real.exists():
+            carried = _row(report(load_answered(real), fit_rule(answered), draws=0))
         theirs = "" if variant.paper is None else " / ".join(f"{v:g}" for v in variant.paper)
-        seconds = answers.with_name(f"{number:02d}.txt").read_text().strip()
-        print(f"| {variant.table} | {variant.name} | {ours} | {seconds} | {theirs} |", flush=True)
+        seconds = (out / f"{number:02d}.txt").read_text().strip()
+        print(f"| {variant.table} | {variant.name} | {ours} | {seconds} | {theirs} | {carried} |", flush=True)
+
+
+def _row(report: Report) -> str:
+    values = [*(report.value(name) for name in METRICS), report.auroc.value]
+    return " | ".join("" if v is None else f"{v:.{d}f}" for v, d in zip(values, (3, 3, 1, 1, 3)))
 
 
 if __name__ == "__main__":

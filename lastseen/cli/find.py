@@ -18,6 +18,7 @@ from lastseen.cli.shared import (
     AsJson,
     Device,
     EngineName,
+    Once,
     Paper,
     Quiet,
     Verbose,
@@ -95,6 +96,7 @@ def find(
     ] = 24,
     weights: Weights = None,
     paper: Paper = False,
+    once: Once = False,
     threshold: Annotated[
         float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
     ] = None,
@@ -134,7 +136,7 @@ def find(
 
     def localizer() -> Localizer:  # once the question is known to make sense
         chosen = engine or (engine_of(folder) if asks_index and not paper else None)
-        return open_localizer(weights, paper, threshold, device, quiet, chosen)
+        return open_localizer(weights, paper, threshold, device, quiet, chosen, once)
 
     if not asks_index:
         if date is not None:
@@ -216,7 +218,7 @@ def _ask_index(
     if as_json:
         print(json.dumps(answers_dict(str(index.folder), localizer.model.title, found, written.every)))
     else:
-        print(answers_text(found, written.every, localizer.rule.threshold))
+        print(answers_text(found, written.every, localizer.rule.threshold, localizer.looks))
     for name, findings in found.items():
         if written.wanted and findings:
             sys.stdout.flush()  # the answer stands, even if the video to draw on is gone

@@ -60,6 +60,10 @@ Weights = Annotated[
     ),
 ]
 Paper = Annotated[bool, typer.Option("--paper", help="Infer exactly as the paper does: always an answer.")]
+Once = Annotated[
+    bool,
+    typer.Option("--once", help="No second, enlarged look at the likeliest sightings: quicker, less sure."),
+]
 Device = Annotated[
     str | None,
     typer.Option(
@@ -102,12 +106,18 @@ def open_localizer(
     device: str | None,
     quiet: bool,
     engine: str | None = None,
+    once: bool = False,
 ) -> Localizer:
     began = time.monotonic()
     from lastseen.localizer import Localizer
 
     localizer = Localizer.from_pretrained(
-        weights, paper=paper, device=device, threshold=threshold, engine=engine
+        weights,
+        paper=paper,
+        device=device,
+        threshold=threshold,
+        looks=0 if once else None,
+        engine=engine,
     )
     what = localizer.model.title, localizer.device, engine or localizer.engine.name
     log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)

@@ -30,7 +30,10 @@ def answers_dict(
     return {"schema": SCHEMA, "index": index, "model": model, "things": things}
 
 
-def answers_text(found: Mapping[str, Sequence[Finding]], every: bool, threshold: float) -> str:
+def answers_text(
+    found: Mapping[str, Sequence[Finding]], every: bool, threshold: float, looks: int = 0
+) -> str:
+    """`looks`: how many sightings were to be looked at again; it is said where they could not be."""
     lines = []
     for name, findings in found.items():
         before = f"{name}: " if len(found) > 1 else ""
@@ -48,6 +51,8 @@ def answers_text(found: Mapping[str, Sequence[Finding]], every: bool, threshold:
                 guess, score = finding.guess, f"score {finding.guess.score:.2f}, under {threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
                 lines.append(f"{before}The best guess is {finding.video.name}, {when} ({score}).")
+            if looks and not finding.looked_again:
+                lines.append(f"{before}{finding.video.name} is not there for a second look: first look only.")
     return "\n".join(lines)
 
 
@@ -123,6 +128,7 @@ def _answer(model: str, finding: Finding, every: bool) -> dict[str, Any]:
         "name": finding.video.name,
         "recorded_at": _iso(finding.video, 0.0),
         "seen_at": _iso(finding.video, last.end) if last else None,
+        "looked_again": finding.looked_again,
     }
     return {**answer_dict(finding.video, model, shown, finding.guess), **dates}
 

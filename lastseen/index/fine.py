@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.errors import IndexStoreError
+from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.originals import check_unchanged
 from lastseen.index.rows import Rows
@@ -35,7 +35,7 @@ class FineFeatures:
 
     def pieces(self, start: int, end: int) -> Iterator[Tensor]:
         if self._rows is None:
-            yield from self.localizer.encoded(self._opened(), start, end)
+            yield from self.localizer.encoded(self.opened(), start, end)
             return
         for at in range(start, end, PIECE_ROWS):
             yield self._kept(at, min(end, at + PIECE_ROWS))
@@ -53,7 +53,7 @@ class FineFeatures:
         if missing:
             begin, stop = missing[0], min(self.video.frames, (missing[-1] + 1) * size)
             for number, features in enumerate(
-                self.localizer.encoded(self._opened(), begin * size, stop), begin
+                self.localizer.encoded(self.opened(), begin * size, stop), begin
             ):
                 self._held[number] = features.cpu()
         for number in range(first, last + 1):
@@ -63,7 +63,15 @@ class FineFeatures:
             self._held.popitem(last=False)
         return made[start - first * size : end - first * size]
 
-    def _opened(self) -> Video:
+    def can_open(self) -> bool:
+        """Whether the video's file is still there and is what was indexed."""
+        try:
+            self.opened()
+        except (IndexStoreError, VideoError):
+            return False
+        return True
+
+    def opened(self) -> Video:
         if self._video is None:
             self.video = check_unchanged(self.index, self.video)
             self._video = Video(self.video.path, allow_truncated=True)

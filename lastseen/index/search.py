@@ -4,6 +4,7 @@
 
 A clip gets the boxes and logits that it gets when its video is searched alone, bit by bit: the clips are cut
 the same way and their features are the same. Frames that the exact model never saw count as "not there".
+In the end the likeliest sightings are looked at again, enlarged, in the video's file if that is still there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lastseen.track import FramePredictions, ResponseTrack
 
 CANDIDATES = 24  # clips of the whole library that the exact model looks at first, for each thing
 LATER = 3  # times that it looks again, at what may have come after the answer
+ALMOST = 0.4  # of the score that counts as seen: a second look may find that it was
 RIM = 3  # frames around a track that must have been looked at for it to be whole: half the rule's median
 
 
@@ -38,6 +40,7 @@ class Finding:
     tracks: tuple[ResponseTrack, ...]
     guess: ResponseTrack | None
     predictions: FramePredictions  # from the video's first kept frame on; logit -inf where nobody looked
+    looked_again: bool = False  # enlarged, in the video's file
 
     @property
     def seen_at(self) -> float:
@@ -78,6 +81,8 @@ def search(
                 cases.look_everywhere(every, progress)
             else:
                 cases.look_closely(_candidates(index, localizer, cases, progress), candidates, every)
+            for name in things:
+                cases.look_again(name, every)
         except IndexStoreError:
             now = {video.id: video.first for video in index.videos()}
             if all(video.first == now.get(video.id) for video in kept):
@@ -109,7 +114,7 @@ class _Case:
 
     def look_on(self, every: bool) -> None:
         """Look further until the last sighting (or each) ends on both sides, as when all is searched."""
-        while missing := self._needed(every) - self.seen.keys():
+        while missing := self._needed(every, self.predictions()) - self.seen.keys():
             for number in sorted(missing):
                 self.look(number)
 
@@ -123,14 +128,31 @@ class _Case:
         letterbox = self.localizer.model.letterbox(self.fine.video.width, self.fine.video.height)
         return FramePredictions(fps=self.localizer.fps, boxes_px=letterbox.to_px(boxes), logits=logits)
 
-    def finding(self, predictions: FramePredictions | None = None) -> Finding:
+    def finding(self, predictions: FramePredictions | None = None, again: bool = False) -> Finding:
         predictions = predictions or self.predictions()
+        if again:
+            predictions = self.localizer.look_again(self.fine.opened(), self.views, predictions, self.first)
         tracks = [self._shifted(track) for track in self.localizer.tracks(predictions)]
         guess = None if tracks else self._shifted(self.localizer.best_guess(predictions))
-        return Finding(self.fine.video, tuple(tracks), guess, predictions)
+        return Finding(self.fine.video, tuple(tracks), guess, predictions, again)
 
-    def _needed(self, every: bool) -> set[int]:
-        predictions = self.predictions()
+    def hopeful(self, finding: Finding) -> bool:
+        least = ALMOST * self.localizer.rule.threshold
+        return bool(finding.tracks or (finding.guess and finding.guess.score >= least))
+
+    def again(self, finding: Finding, every: bool) -> Finding:
+        """What a second look says, once; the same if the video's file is not there to be looked at."""
+        if finding.looked_again or not self.localizer.looks or not self.fine.can_open():
+            return finding
+        finding = self.finding(finding.predictions, again=True)
+        # What is the answer now may reach into clips that nobody looked at.
+        while missing := self._needed(every, finding.predictions) - self.seen.keys() if self.seen else ():
+            for number in sorted(missing):
+                self.look(number)
+            finding = self.finding(again=True)
+        return finding
+
+    def _needed(self, every: bool, predictions: FramePredictions) -> set[int]:
         best = int(predictions.logits.argmax())
         tracks = self.localizer.tracks(predictions)[0 if every else -1 :]
         shown = {clip for track in tracks for clip in self._around(track.first_frame, track.last_frame)}
@@ -162,7 +184,7 @@ class _Cases:
         self.localizer = localizer
         self.fine = [FineFeatures(index, localizer, video) for video in videos]
         self._cases: dict[str, list[_Case]] = {name: [] for name in things}
-        self._findings: dict[str, list[Finding]] = {name: [] for name in things}
+        self._findings: dict[str, dict[_Case, Finding]] = {name: {} for name in things}
         self.views = views
         for fine in self.fine:
             for name, query in things.items():
@@ -176,7 +198,7 @@ class _Cases:
         return self._cases[name]
 
     def of(self, name: str) -> list[Finding]:
-        return self._findings[name]
+        return list(self._findings[name].values())
 
     def look_everywhere(self, every: bool, progress: Progress | None) -> None:
         """The exact model on every frame, the latest video first; all things share a video's features."""
@@ -196,7 +218,9 @@ class _Cases:
                 pieces = fine.pieces(fine.video.first, end)
                 found = self.localizer.predict_encoded(fine.video, pieces, views, ends)
                 for (name, case), predictions in zip(together, found):
-                    self._findings[name].append(case.finding(predictions))
+                    finding = case.finding(predictions)
+                    again = case.hopeful(finding)
+                    self._findings[name][case] = case.again(finding, every) if again else finding
             done += fine.video.frames - fine.video.first
             if progress:
                 progress(done, frames)
@@ -207,7 +231,7 @@ class _Cases:
         for name, clips in ranked.items():
             looked = self._look(name, clips, count, every)
             for _ in range(LATER):
-                latest = max((f.seen_at for f in self._findings[name] if f.tracks), default=None)
+                latest = max((f.seen_at for f in self.of(name) if f.tracks), default=None)
                 if latest is None or every:
                     break
                 later = [
@@ -218,7 +242,7 @@ class _Cases:
                 if not later:
                     break
                 looked |= self._look(name, later, count // 2, every)
-                if latest >= max(f.seen_at for f in self._findings[name] if f.tracks):
+                if latest >= max(f.seen_at for f in self.of(name) if f.tracks):
                     break
 
     def _look(
@@ -230,11 +254,24 @@ class _Cases:
         touched = [case for case in self._cases[name] if case.seen]
         for case in touched:
             case.look_on(every)
-        self._findings[name] = [case.finding() for case in touched]
+        self._findings[name] = {case: case.finding() for case in touched}
         return looked
 
+    def look_again(self, name: str, every: bool) -> None:
+        """Enlarged, the latest sighting first, until one stands (or all); if none does, at the best guess."""
+        found = self._findings[name]
+        for case, finding in sorted(found.items(), key=lambda pair: -pair[1].seen_at):
+            if case.hopeful(finding):
+                found[case] = case.again(finding, every)
+                if found[case].tracks and not every:
+                    return
+        guessed = {case: finding.guess.score for case, finding in found.items() if finding.guess}
+        if guessed and len(guessed) == len(found):
+            best = max(guessed, key=lambda case: guessed[case])
+            found[best] = best.again(found[best], every)
+
     def _answered_after(self, name: str, time: float) -> bool:
-        return any(finding.tracks and finding.seen_at >= time for finding in self._findings[name])
+        return any(finding.tracks and finding.seen_at >= time for finding in self.of(name))
 
 
 def _candidates(
