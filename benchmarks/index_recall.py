@@ -6,6 +6,8 @@
 The videos are indexed (once: a second run goes on with what is there), then every question of the annotations
 is asked twice: of its own video, before the moment at which it was asked, and of the whole library. --things
 asks about each thing of a video once, and of the library only. What 'lastseen synth' makes is a --folder.
+--together asks the library all questions at once, so that features are read once: no times, but an hour of
+video in a minute of a GPU. First looks are compared: which sightings get a second one depends on them.
 
 "Answer": the latest sighting is the same track, to the last box and digit, or neither search saw the thing;
 "of those": only where the exhaustive search saw it. "Sightings": of all videos in which the exhaustive search
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, nargs="+", default=[8, 24])
     parser.add_argument("--things", action="store_true", help="each thing of a video once, in the library")
     parser.add_argument("--own", action="store_true", help="only of its own video, not of the library")
+    parser.add_argument("--together", action="store_true", help="of the library only, all questions at once")
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
@@ -53,7 +56,9 @@ def main() -> None:
         arguments.videos = arguments.videos or arguments.folder / "videos"
     if not (arguments.annotations and arguments.videos):
         parser.error("give --folder, or --annotations and --videos")
-    localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
+    localizer = Localizer.from_pretrained(
+        arguments.weights, device=arguments.device, engine=arguments.engine, looks=0
+    )
     annotations = load_vq2d(arguments.annotations)
     clips = find_videos(annotations, arguments.videos)[: arguments.clips]
     with Index(arguments.index, create=True) as index:
@@ -69,11 +74,14 @@ def main() -> None:
         print(
             json.dumps({"model": localizer.model.title, "videos": len(clips), "frames": frames}), flush=True
         )
+        everywhere: list[Asked] = [(query.asked(None), None) for query, _ in asked]
+        if arguments.together:
+            _compare("the library", index, localizer, everywhere, arguments.candidates, together=True)
+            return
         if not arguments.things:
             _compare("its own video", index, localizer, asked, arguments.candidates)
         if arguments.own:
             return
-        everywhere = [(query.asked(None), None) for query, _ in asked]
         _compare("the library", index, localizer, everywhere, arguments.candidates)
 
 
@@ -81,13 +89,22 @@ Asked = tuple[Query, IndexedVideo | None]  # of that video, or of all
 
 
 def _compare(
-    where: str, index: Index, localizer: Localizer, asked: list[Asked], candidates: Sequence[int]
+    where: str,
+    index: Index,
+    localizer: Localizer,
+    asked: list[Asked],
+    candidates: Sequence[int],
+    together: bool = False,
 ) -> None:
-    exact = [_timed(index, localizer, *question, exhaustive=True) for question in asked]
+    def answers(**options: Any) -> list[Timed]:
+        if together:
+            return _together(index, localizer, asked, **options)
+        return [_timed(index, localizer, *question, **options) for question in asked]
+
+    exact = answers(exhaustive=True)
     _report(where, "exhaustive", exact, exact)
     for count in candidates:
-        quick = [_timed(index, localizer, *question, candidates=count) for question in asked]
-        _report(where, f"{count} candidates", exact, quick)
+        _report(where, f"{count} candidates", exact, answers(candidates=count))
 
 
 def _queries(
@@ -105,6 +122,18 @@ def _queries(
 Timed = tuple[list[Finding], list[Finding], float, float]  # every video, the answer, seconds, share looked at
 
 
+def _together(index: Index, localizer: Localizer, asked: list[Asked], **options: Any) -> list[Timed]:
+    things = {str(number): query for number, (query, _) in enumerate(asked)}
+    began = time.perf_counter()
+    every = search(index, localizer, things, every=True, **options)
+    answers = every
+    if "exhaustive" not in options:
+        began = time.perf_counter()
+        answers = search(index, localizer, things, **options)
+    seconds = (time.perf_counter() - began) / len(asked)
+    return [_judged(index.videos(), every[name], answers[name][:1], seconds) for name in things]
+
+
 def _timed(
     index: Index, localizer: Localizer, query: Query, video: IndexedVideo | None, **options: Any
 ) -> Timed:
@@ -117,6 +146,12 @@ def _timed(
         began = time.perf_counter()
         answer = search(index, localizer, {"it": query}, **options)["it"]
         seconds = time.perf_counter() - began
+    return _judged(videos, every, answer, seconds)
+
+
+def _judged(
+    videos: Sequence[IndexedVideo], every: list[Finding], answer: list[Finding], seconds: float
+) -> Timed:
     frames = sum(video.frames - video.first for video in videos)
     looked = sum(int(np.isfinite(finding.predictions.logits).sum()) for finding in every)
     return [f for f in every if f.tracks], [f for f in answer if f.tracks], seconds, looked / frames

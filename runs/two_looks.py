@@ -1,0 +1,120 @@
+"""What a second look is worth: the answers of a model with and without it, on rendered and on real video.
+
+    python runs/two_looks.py --set val --set real_dev --out runs/looks
+    python runs/two_looks.py --table --out runs/looks
+
+A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). The model's
+own rule judges both: it was fitted on other episodes, so nothing here was seen before. Frames are decoded
+once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+from lastseen.datasets import AbsentQuestion, Question
+from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
+from lastseen.evaluate.benchmark import query_of
+from lastseen.evaluate.calibration import Answered, calibration_error, load_answered, outcome, save_answered
+from lastseen.evaluate.encoded import in_advance, report
+from lastseen.evaluate.metrics import Estimate
+from lastseen.localizer import Localizer
+from lastseen.video import Frame, Video
+from lastseen.weights import bundled_model, load_rule
+
+METRICS = ("tap25", "stap25", "recovery", "success")
+
+
+class Decoded(Video):
+    """A video whose sampled frames are in memory: here they are looked at again and again."""
+
+    def hold(self, fps: float) -> Decoded:
+        self._held = [frame.image for frame in super().frames(fps)]
+        return self
+
+    def frames(
+        self, fps: float = 5.0, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
+    ) -> Generator[Frame, None, None]:
+        stop = len(self._held) if end_s is None else min(len(self._held), round(end_s * fps))
+        for number in range(round(start_s * fps), stop):
+            yield Frame(number, number / fps, self._held[number])
+
+
+def answer_set(folder: Path, once: Localizer, twice: Localizer, out: Path) -> None:
+    annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
+    sections = find_videos(annotations, folder / "videos")
+    videos = in_advance(
+        lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
+    )
+    first: list[Answered] = []
+    second: list[Answered] = []
+    for (clip, _), video in zip(sections, videos):
+        asides = [question for question in absent if question.clip_uid == clip.clip_uid]
+        questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
+        queries = [query_of(question, video, clip.fps) for question in questions]
+        for question, query, seen in zip(questions, queries, once.at(clip.fps).predict(video, queries)):
+            again = twice.at(clip.fps).look_again(video, twice.encode_query(query), seen)
+            truth = question.truth if isinstance(question, Question) else None
+            first.append(Answered(video_uid=clip.video_uid, predictions=seen, truth=truth))
+            second.append(Answered(video_uid=clip.video_uid, predictions=again, truth=truth))
+        print(folder.name, clip.clip_uid, len(first), flush=True)
+        for name, answered in (("once", first), ("twice", second)):  # kept as it goes
+            save_answered(answered, out / f"{folder.name}-{name}.json.gz")
+
+
+def print_table(out: Path, weights: Path | None) -> None:
+    rule = load_rule(weights or bundled_model())
+    print(
+        "| set | looks | tAP25 | stAP25 | recovery % | success % | AUROC | calibration error |\n"
+        + "|---" * 8
+        + "|"
+    )
+    for path in sorted(out.glob("*.json.gz")):
+        answered = load_answered(path)
+        found = report(answered, rule)
+        cells = [_cell(found.metrics["all"][name], 3 if "ap" in name else 1) for name in METRICS]
+        error = calibration_error(*outcome(answered, rule))
+        name, looks = path.name.removesuffix(".json.gz").rsplit("-", 1)
+        print(f"| {name} | {looks} | {' | '.join(cells)} | {_cell(found.auroc, 3)} | {error:.3f} |")
+        for size, count in found.questions.items():
+            if size != "all" and count:
+                sized = [found.value(metric, size) for metric in METRICS]
+                cells = ["" if value is None else f"{value:.3g}" for value in sized]
+                print(f"|  | {size}, {count} | {' | '.join(cells)} | | |")
+
+
+def _cell(estimate: Estimate, digits: int) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--set", type=Path, action="append", default=[], dest="sets", metavar="FOLDER")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--table", action="store_true", help="judge what was answered")
+    parser.add_argument("--weights", type=Path, help="a model folder; the bundled one unless given")
+    parser.add_argument("--device")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.table:
+        print_table(arguments.out, arguments.weights)
+        return
+    twice = Localizer.from_pretrained(arguments.weights, device=arguments.device)
+    if not twice.looks:
+        parser.error("the rule of this model asks for no second look")
+    once = copy.copy(twice)
+    once.rule = replace(twice.rule, looks=0)
+    for folder in arguments.sets:
+        answer_set(folder, once, twice, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
