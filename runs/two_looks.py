@@ -102,12 +102,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="judge what was answered")
     parser.add_argument("--weights", type=Path, help="a model folder; the bundled one unless given")
     parser.add_argument("--device")
+    parser.add_argument("--engine")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.table:
         print_table(arguments.out, arguments.weights)
         return
-    twice = Localizer.from_pretrained(arguments.weights, device=arguments.device)
+    twice = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
     if not twice.looks:
         parser.error("the rule of this model asks for no second look")
     once = copy.copy(twice)

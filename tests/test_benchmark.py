@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ import pytest
 from PIL import Image
 from scenes import SIDE, quick_localizer, thing, write_scene
 
-from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
 from lastseen.errors import AnnotationError, OutputError
 from lastseen.evaluate import benchmark
-from lastseen.evaluate.benchmark import run_benchmark
+from lastseen.evaluate.benchmark import predict_clip, run_benchmark
 from lastseen.evaluate.challenge import check_predictions, read_predictions, score_file
 from lastseen.localizer import Localizer
 
@@ -163,3 +164,13 @@ def test_missing_videos_are_named_before_anything_runs(localizer, dataset, tmp_p
     with pytest.raises(AnnotationError, match=r"3 of 3 clips have no video.*clip0\.mp4"):
         run_benchmark(localizer, annotations, tmp_path / "videos", tmp_path / "p.json")
     assert list(tmp_path.glob("p.json*")) == []
+
+
+def test_boxes_for_an_absent_thing_stay_in_the_video(localizer, dataset):
+    """Its picture has a size of its own, which is not the size that boxes in the video are annotated in."""
+    (clip, section), *_ = find_videos(load_vq2d(dataset / "annotations.json"), dataset / "videos")
+    (aside,) = load_absent(dataset / "absent.json")
+    larger = replace(aside, crop=replace(aside.crop, original_width=4000, original_height=3000))
+    plain, scaled = predict_clip(localizer, clip, section, [aside, larger])
+    np.testing.assert_array_equal(plain.boxes_px, scaled.boxes_px)
+    assert scaled.boxes_px.max() <= 320

@@ -90,7 +90,7 @@ def predict_clip(
     video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
     queries = [query_of(question, video, clip.fps) for question in questions]
     predictions = localizer.at(clip.fps).predict(video, queries)
-    return [_scaled(question, frames, video) for question, frames in zip(questions, predictions)]
+    return [in_annotated_px(question, frames, video) for question, frames in zip(questions, predictions)]
 
 
 def query_of(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
@@ -115,13 +115,17 @@ def _from_image(crop: VisualCrop, image: Path, image_box: Box) -> Query:
     return Query.from_array(whole.picture, image_box.clipped(width, height))
 
 
-def _scaled(
+def in_annotated_px(
     question: Question | AbsentQuestion, predictions: FramePredictions, video: Video
 ) -> FramePredictions:
-    """Pixels of the video file -> pixels of the size that the question's boxes are annotated in."""
-    size = question if isinstance(question, Question) else question.crop
-    factors = np.array([size.original_width / video.width, size.original_height / video.height] * 2)
-    return replace(predictions, boxes_px=predictions.boxes_px * factors)
+    """Pixels of the video file -> pixels of the size that the question's boxes are annotated in.
+
+    An absent thing has no boxes in the video: the size of its picture says nothing about them.
+    """
+    if isinstance(question, AbsentQuestion):
+        return predictions
+    factors = [question.original_width / video.width, question.original_height / video.height]
+    return replace(predictions, boxes_px=predictions.boxes_px * np.array(factors * 2))
 
 
 def _entry(

@@ -20,7 +20,7 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.datasets import AbsentQuestion, Annotations, Question
 from lastseen.datasets.vq2d import find_videos
-from lastseen.evaluate.benchmark import query_of
+from lastseen.evaluate.benchmark import in_annotated_px, query_of
 from lastseen.evaluate.calibration import Answered, fit_rule
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import Localizer
@@ -120,9 +120,7 @@ class EncodedSet:
                 ends = [localizer.frames_searched(clip.video, query) for query in clip.asked]
                 found = localizer.predict_encoded(clip.video, pieces, [[v[0]] for v in views], ends)
             for question, predictions in zip(clip.questions, found):
-                size = question if isinstance(question, Question) else question.crop
-                factor = [size.original_width / clip.video.width, size.original_height / clip.video.height]
-                scaled = replace(predictions, boxes_px=predictions.boxes_px * np.array(factor * 2))
+                scaled = in_annotated_px(question, predictions, clip.video)
                 truth = question.truth if isinstance(question, Question) else None
                 answered.append(Answered(video_uid=clip.video_uid, predictions=scaled, truth=truth))
         return answered
