@@ -13,6 +13,7 @@ from lastseen.box import Box, Letterbox
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+MIDDLE, SPREAD = 128.0, 64.0  # (level - MIDDLE) / SPREAD of a grey level is exact in every float type
 AT_ONCE_PX = 32_000_000  # resized by products at a time: some 400 MB on the way
 
 
