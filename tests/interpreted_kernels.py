@@ -1,12 +1,19 @@
 """Run by test_fused.py with TRITON_INTERPRET=1: kernels at many sizes against PyTorch in float32."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import cast
+from unittest.mock import patch
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
+from test_model import randomised
 
 from lastseen.box import Letterbox
-from lastseen.model import fused, kernels
+from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig, fused, kernels
 from lastseen.model.propagation import frames_seen
+from lastseen.model.quick import QuickVQLoC, quick
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 
@@ -64,6 +71,43 @@ def check_local_attention(space: int, dim: int, radius: int, lengths: torch.Tens
     same(kernels.local_attention(qkv, seen, 8), fused.local_attention(qkv.float(), seen, 8))
 
 
+@torch.inference_mode()
+def check_a_model() -> None:
+    """A quick model as on a GPU, against the exact one: everything is wired as it is meant."""
+    backbone = BackboneConfig(dim=32, depth=2, heads=2, registers=2)
+    config = VQLoCConfig(backbone=backbone, dim=32, image_size=112)
+    exact = cast(VQLoC, randomised(VQLoC.from_config(config)))
+    made = cast(QuickVQLoC, quick(exact, HALF))
+    frames = torch.randint(0, 256, (7, 40, 60, 3), dtype=torch.uint8)
+    box, query = exact.letterbox(60, 40), torch.randn(config.dim, config.side, config.side)
+    expected = exact.encode_frames(frames)
+    used: set[str] = set()
+    with swapped(used):
+        features = made.prepare(made.backbone.of_frames(frames, box, config.padding))
+        said = made.localize_clip(expected.half(), query.half())
+    assert used == {"add_norm", "bias_leaky", "patch_rows", "local_attention"}, used
+    assert F.cosine_similarity(features.float(), expected, dim=1).min() > 0.999
+    wanted = exact.localize_clip(expected, query)
+    torch.testing.assert_close(said.boxes.float(), wanted.boxes, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(said.logits.float(), wanted.logits, rtol=0.05, atol=0.05)
+
+
+@contextmanager
+def swapped(used: set[str]) -> Iterator[None]:
+    """`fused` takes the kernels for halves, though they are on the CPU; `used` gets their names."""
+
+    class Noted:
+        def __getattr__(self, name: str) -> object:
+            used.add(name)
+            return getattr(kernels, name)
+
+    with (
+        patch.object(fused, "_kernels_for", lambda x: Noted() if x.dtype == HALF else None),
+        patch.object(fused, "_on", lambda x: nullcontext()),
+    ):
+        yield
+
+
 torch.manual_seed(0)
 torch.set_num_threads(1)
 fused.compare(kernels, torch.device("cpu"))
@@ -78,3 +122,4 @@ check_patch_rows((16, 28), Letterbox.square(35, 20, 28), HALF)
 check_patch_rows((28, 16), Letterbox.square(20, 35, 28), BRAIN)
 check_local_attention(64, 256, 2, None)
 check_local_attention(16, 64, 4, torch.tensor([5, 2]))
+check_a_model()

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from lastseen.model import fused
+from lastseen.model.correspondence import SpatialLayer
+from lastseen.model.propagation import TemporalLayer, frames_seen
+from lastseen.model.quick_parts import ConvLeaky, QuickSpatialLayer, QuickTemporalLayer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,6 +35,31 @@ def test_add_and_norm_are_an_addition_and_a_norm(dtype):
         assert torch.equal(normed, F.layer_norm(x + branch, (40,), norm.weight, norm.bias, 1e-6))
         assert torch.equal(fused.norm_of(x, branch, norm), normed)
     assert torch.equal(fused.norm_of(total, None, norm), normed)
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([6, 3])])
+@pytest.mark.parametrize("radius", [1, 2, 5])
+def test_a_quick_temporal_layer_is_a_temporal_layer(radius, lengths):
+    layer = lively(TemporalLayer(32, 4, 64))
+    tokens, seen = torch.randn(2, 6, 9, 32), frames_seen(6, radius, lengths, torch.device("cpu"))
+    expected = layer(tokens, radius, seen)
+    torch.testing.assert_close(QuickTemporalLayer(layer)(tokens, radius, seen), expected)
+
+
+def test_a_quick_spatial_layer_is_a_spatial_layer():
+    layer = lively(SpatialLayer(32, 4, 64))
+    tokens, query = torch.randn(2, 12, 32), torch.randn(2, 5, 32)
+    made = QuickSpatialLayer(layer)
+    torch.testing.assert_close(made.look_at_frame(tokens), layer.look_at_frame(tokens))
+    torch.testing.assert_close(made.look_at_query(tokens, query), layer.look_at_query(tokens, query))
+
+
+def test_halves_of_a_convolution_give_its_halves():
+    whole = lively(ConvLeaky(nn.Conv2d(6, 8, 3, padding=1), 0.1))
+    pictures = torch.randn(2, 6, 5, 4)
+    expected = F.leaky_relu(whole.conv(pictures), 0.1)
+    torch.testing.assert_close(whole(pictures), expected)
+    torch.testing.assert_close(torch.cat([half(pictures) for half in whole.halves()], 1), expected)
 
 
 def test_without_a_gpu_pytorch_computes():
