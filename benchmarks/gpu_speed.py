@@ -10,9 +10,12 @@ Models have random weights: speed does not depend on them. Sections:
     hour       a further question to an hour of full features on the GPU, the query's encoding included
     compact    the same to an index that keeps a few tokens a frame: coarse scores from disk, candidates
                encoded again from frames in host memory (decoding them from a file is not in it)
+    fused      what takes one pass (lastseen.model.fused) against PyTorch's own operations, after a check that
+               both give the same
     kernels    where the time goes
 
-Each figure is the median of several runs after a warm-up. A section that fails is reported and the rest runs.
+Each figure is the median of several runs after a warm-up. A section that fails is reported, the rest runs,
+and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -20,31 +23,34 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastseen.index import Index
 from lastseen.index.fine import FineFeatures
 from lastseen.index.recorder import Recorder
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
-from lastseen.model import VIT_S, BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.model import VIT_S, BackboneConfig, VQLoC, VQLoCConfig, fused
 from lastseen.query import Query
 from lastseen.track import TrackRule
 from lastseen.train.recipes import synth_small
 from lastseen.video import Frame
 
+PLAIN = "PyTorch's operations"
 TARGETS = {  # what is to be shown on one H200
     ("cold", "ViT-B"): ("frames/s", 1800.0),
     ("cold", "ViT-S"): ("frames/s", 5000.0),
@@ -64,10 +70,10 @@ class Size:
     width: int = 1920
     height: int = 1080
     frames: int = 1920  # of a cold video, in half precision
-    slow_frames: int = 192  # the same, in float32
+    slow_frames: int = 96  # the same, in float32
     host_frames: int = 600  # distinct ones in host memory
     hour: int = 18_000
-    batches: tuple[int, ...] = (32, 64, 128)
+    batches: tuple[int, ...] = (32, 64, 128)  # for queries and indexes; for encoding; for encoding
     repeats: int = 3
 
 
@@ -79,7 +85,7 @@ TOY = Size(
     slow_frames=64,
     host_frames=40,
     hour=200,
-    batches=(4, 8),
+    batches=(2, 4, 8),
     repeats=1,
 )
 
@@ -115,6 +121,8 @@ class Bench:
         self.wanted: list[str] = arguments.only
         self.rows: list[dict[str, Any]] = []
         self.notes: dict[str, Any] = {"torch": torch.__version__, "device": self._device_name()}
+        if self.device.type == "cuda":
+            self.notes["kernels not used"] = fused.problem()
         self.models = {name: made.to(self.device) for name, made in _models(arguments.toy).items()}
         self.query = Query.from_array(
             np.random.default_rng(1).integers(0, 256, (200, 160, 3), dtype=np.uint8)
@@ -201,14 +209,16 @@ class Bench:
                 yield encode(frames[at : at + batch]).to(localizer.feature_dtype)
 
         with ExitStack() as stack:
-            if variant == "cudnn attention":
-                stack.enter_context(_cudnn_first())
+            if variant == PLAIN:
+                stack.enter_context(_plain())
             began = time.perf_counter()
             localizer.predict_encoded(footage, pieces(), [views], [total])
             self.wait()
             first_s = time.perf_counter() - began
-            whole = self.median(lambda: localizer.predict_encoded(footage, pieces(), [views], [total]))
-            alone = self.median(lambda: [None for _ in pieces()])
+            whole = self.median(
+                lambda: localizer.predict_encoded(footage, pieces(), [views], [total]), warm_up=0
+            )
+            alone = self.median(lambda: [None for _ in pieces()], warm_up=0)
         name = f"{engine}{', ' if variant else ''}{variant}, batch {batch}"
         more = {"encode alone": round(total / alone, 1), "first run s": round(first_s, 2), "frames": total}
         self.add("cold", model, name, "frames/s", round(total / whole, 1), **more)
@@ -239,7 +249,7 @@ class Bench:
         """The pipeline without a model: what the way to the GPU allows, and what resizing there costs."""
         from lastseen.box import Letterbox
         from lastseen.engine.upload import Upload
-        from lastseen.model.inputs import letterboxed, letterboxed_by_products
+        from lastseen.model.inputs import resized, resized_by_products
 
         video = self._host_video(4 * batch)
         images = video.images[:batch]
@@ -257,8 +267,9 @@ class Bench:
             self.add("upload", "-", "1080p to the GPU", "frames/s", round(count / seconds, 1), gb_s=rate)
         frames = torch.from_numpy(np.stack(images)).to(self.device)
         box = Letterbox.square(video.width, video.height, self.size.pixels)
-        for name, resize in (("products", letterboxed_by_products), ("interpolate", letterboxed)):
-            seconds = self.median(lambda resize=resize: resize(frames, box, 0.0))  # type: ignore[misc]
+        new = box.content_width, box.content_height
+        for name, resize in (("products", resized_by_products), ("interpolate", resized)):
+            seconds = self.median(lambda resize=resize: resize(frames, *new))  # type: ignore[misc]
             self.add("resize", "-", name, "frames/s", round(len(frames) / seconds, 1))
 
     @torch.inference_mode()
@@ -280,14 +291,14 @@ class Bench:
             found = localizer.predict_encoded(video, [features], [views], [self.size.hour])[0]
             localizer.tracks(found)
 
-        seconds = self.median(ask, warm_up=2)
+        seconds = self.median(ask)
         encoding = self.median(lambda: localizer.encode_query(self.query))
         name = f"{engine}, {localizer.clips_at_once} clips at once"
         more = {"of it the query": round(encoding, 4), "features GiB": round(features.nbytes / 2**30, 2)}
         self.add("hour", model, name, "s", round(seconds, 3), **more)
 
     @torch.inference_mode()
-    def compact(self, model: str, engine: str) -> None:
+    def compact(self, model: str, engine: str, *candidates: int) -> None:
         """No track is reported (threshold above 1), so that random scores do not lead it on; instead the
         second figure looks at as many clips as a thing that was seen may cost at most."""
         batch = self.size.batches[0]
@@ -323,17 +334,109 @@ class Bench:
             rows = index.compact(index.videos()[0])
             assert rows is not None
             FineFeatures._opened = lambda self: video  # type: ignore[assignment, method-assign, return-value]
-            for candidates in (24, 60):
+            for number, most in enumerate(candidates):
                 seconds = self.median(
-                    lambda: search(index, localizer, {"it": self.query}, candidates=candidates)  # noqa: B023
+                    lambda: search(index, localizer, {"it": self.query}, candidates=most),  # noqa: B023
+                    repeats=min(2, self.size.repeats),
+                    warm_up=0 if number else 1,
                 )
                 more = {
                     "index MB": round(rows.size_bytes() / 1e6),
                     "packing and writing s": round(stored_s, 1),
                     "of it the fingerprint s": round(bound_s, 3),
                 }
-                name = f"{engine}, {candidates} candidates"
+                name = f"{engine}, {most} candidates"
                 self.add("compact", model, name, "s", round(seconds, 3), **more)
+
+    @torch.inference_mode()
+    def fused(self) -> None:
+        """Additions and norms of 64 frames' tokens, by kernel shape; whether the product had better add; and
+        what else has a kernel, at the sizes of the paper's heads."""
+        if fused.problem() is not None:
+            raise RuntimeError(fused.problem())
+        from lastseen.model import kernels
+
+        for dtype in fused.HALVES:
+            fused.compare(kernels, self.device, dtype)
+        for columns in (384, 768):
+            self._norms(kernels, columns)
+        self._other_steps()
+
+    def _norms(self, kernels: ModuleType, columns: int) -> None:
+        x, branch, hidden = torch.randn(3, 64 * 1029, columns, device=self.device).half()
+        layer = torch.nn.Linear(columns, columns).to(self.device).half()
+        norm = torch.nn.LayerNorm(columns, eps=1e-6).to(self.device).half()
+        for value in norm.parameters():
+            torch.nn.init.normal_(value)
+        args = norm.weight, norm.bias, norm.eps
+        both = x.float() + branch.float()
+        of_both = F.layer_norm(both, (columns,), norm.weight.float(), norm.bias.float(), norm.eps)
+        shapes = [(tile, warps) for tile in (1024, 2048, 4096) for warps in (1, 2, 4)]
+        for tile, warps in shapes:
+            total, normed = kernels.add_norm(x, branch, *args, True, tile, warps)
+            torch.testing.assert_close(total.float(), both, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(normed.float(), of_both, rtol=2e-3, atol=4e-3)
+        alone = kernels.add_norm(x, None, *args, False)[1]
+        torch.testing.assert_close(alone, norm(x), rtol=2e-3, atol=4e-3)
+        del both, of_both, total, normed, alone
+
+        kept = kernels.TILE, kernels.NORM_WARPS
+        works: dict[str, Callable[[], object]] = {
+            "x + branch, F.layer_norm": lambda: norm(x + branch),
+            "F.layer_norm": lambda: norm(x),
+            "kernel, norm alone": lambda: fused.norm_of(x, None, norm),
+            "kernel, sum not kept": lambda: fused.norm_of(x, branch, norm),
+            **{
+                f"kernel, {tile} numbers, {warps} warps{' (in use)' if (tile, warps) == kept else ''}": (
+                    lambda tile=tile, warps=warps: kernels.add_norm(x, branch, *args, True, tile, warps)
+                )
+                for tile, warps in shapes
+            },
+            "product, then add and norm": lambda: fused.add_norm(x, layer(hidden), norm),
+            "product into the sum, then norm": lambda: fused.norm_of(
+                x.addmm_(hidden, layer.weight.t()), None, norm
+            ),
+        }
+        for name, work in works.items():
+            self._add_step(f"[{len(x)}, {columns}] {name}", work)
+
+    def _other_steps(self) -> None:
+        from lastseen.box import Letterbox
+        from lastseen.model.propagation import frames_seen
+
+        def some(*shape: int) -> Tensor:
+            return torch.randn(shape, device=self.device).half()
+
+        conv = torch.nn.Conv2d(256, 256, 3, padding=1).to(self.device).half()
+        conv = conv.to(memory_format=torch.channels_last)
+        pictures = some(288, 256, 16, 16).to(memory_format=torch.channels_last)
+        qkv, seen = some(16, 30, 64, 3 * 256), frames_seen(30, 2, None, self.device)
+        frames = torch.randint(0, 256, (64, 448, 448, 3), dtype=torch.uint8, device=self.device)
+        rows, box = some(64, 1025, 592)[:, 1:], Letterbox.square(448, 448, 448)
+
+        def patches() -> Tensor:
+            fused.patch_rows(frames.permute(0, 3, 1, 2), box, 0.0, 14, rows)
+            return rows[:, :, :588]
+
+        works: dict[str, Callable[[], Tensor]] = {
+            "convolution, leaky ReLU": lambda: fused.conv_leaky(pictures, conv, 0.01),
+            "local attention": lambda: fused.local_attention(qkv, seen, 8),
+            "rows of patches": patches,
+        }
+        for name, work in works.items():
+            found = work().clone()
+            self._add_step(f"{name}, kernel", work)
+            with _plain():
+                torch.testing.assert_close(found, work(), rtol=0.01, atol=0.01)
+                self._add_step(f"{name}, {PLAIN}", work)
+
+    def _add_step(self, name: str, work: Callable[[], object], times: int = 20) -> None:
+        def often() -> None:
+            for _ in range(times):
+                work()
+
+        seconds = self.median(often)
+        self.add("fused", "-", name, "us", round(seconds / times * 1e6, 1))
 
     @torch.inference_mode()
     def kernels(self, model: str, engine: str, batch: int) -> None:
@@ -410,10 +513,15 @@ def _models(toy: bool) -> dict[str, VQLoC]:
     return made
 
 
-def _cudnn_first() -> Any:
-    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
-    order += [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(order, set_priority=True)
+@contextmanager
+def _plain() -> Iterator[None]:
+    """Quick models without kernels of their own."""
+    chosen = fused._kernels_for
+    fused._kernels_for = lambda x: None
+    try:
+        yield
+    finally:
+        fused._kernels_for = chosen
 
 
 def _graphed(encode: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[Tensor], Tensor]:
@@ -450,22 +558,26 @@ def main() -> None:
     bench = Bench(arguments)
     quick, on_gpu, batches = "torch-fp16", bench.device.type == "cuda", bench.size.batches
     began = time.perf_counter()
-    small, middle = batches[:2]
+    small, middle, large = batches
     plan: list[tuple[str, str, Callable[..., None], tuple[Any, ...]]] = []
+    if on_gpu:
+        plan.append(("fused", "-", bench.fused, ()))
     for model in bench.models:
         plan.append(("accuracy", model, bench.accuracy, (model,)))
-        plan += [("cold", model, bench.cold, (model, quick, batch)) for batch in batches]
+        plan.append(("cold", model, bench.cold, (model, quick, large)))
     for model in ("ViT-B", "ViT-S"):
-        plan.append(("cold", model, bench.cold, (model, quick, middle, "cudnn attention")))
-        if on_gpu:
-            plan.append(("cold", model, bench.cold, (model, quick, middle, "graphs")))
+        plan.append(("cold", model, bench.cold, (model, quick, middle)))
+    plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, PLAIN)))
+    if on_gpu:
+        plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, "graphs")))
     plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", "torch-bf16", middle)))
     plan.append(("upload", "-", bench.upload, (small,)))
     for model in bench.models:
-        plan += [("pipeline", model, bench.pipeline, (model, quick, batch)) for batch in (small, middle)]
+        plan.append(("pipeline", model, bench.pipeline, (model, quick, middle)))
         plan.append(("hour", model, bench.hour, (model, quick, 16)))
-    plan += [("hour", "ViT-S", bench.hour, ("ViT-S", quick, at_once)) for at_once in (8, 32)]
-    plan += [("compact", model, bench.compact, (model, quick)) for model in ("shipped", "ViT-S")]
+    plan.append(("hour", "ViT-S", bench.hour, ("ViT-S", quick, 32)))
+    plan.append(("compact", "shipped", bench.compact, ("shipped", quick, 24, 60)))
+    plan.append(("compact", "ViT-S", bench.compact, ("ViT-S", quick, 24)))
     plan += [("kernels", model, bench.kernels, (model, quick, middle)) for model in bench.models]
     plan += [("cold", model, bench.cold, (model, "torch-fp32", small)) for model in ("ViT-B", "ViT-S")]
     if on_gpu and not arguments.no_compile:
@@ -478,6 +590,8 @@ def main() -> None:
     bench.notes["markdown"] = bench.markdown()
     bench.save()
     print(bench.markdown())
+    if any("problem" in row for row in bench.rows):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
