@@ -350,8 +350,8 @@ class Bench:
 
     @torch.inference_mode()
     def fused(self) -> None:
-        """Additions and norms of 64 frames' tokens, by kernel shape; whether the product had better add; and
-        what else has a kernel, at the sizes of the paper's heads."""
+        """Additions and norms of a batch's tokens, by kernel shape; whether the product had better add; what
+        else has a kernel, at the sizes of the paper's heads; what one token too many costs attention."""
         if fused.problem() is not None:
             raise RuntimeError(fused.problem())
         from lastseen.model import kernels
@@ -363,7 +363,8 @@ class Bench:
         self._other_steps()
 
     def _norms(self, kernels: ModuleType, columns: int) -> None:
-        x, branch, hidden = torch.randn(3, 64 * 1029, columns, device=self.device).half()
+        tokens = self.size.batches[1] * ((self.size.pixels // 14) ** 2 + 5)  # as with registers
+        x, branch, hidden = torch.randn(3, tokens, columns, device=self.device).half()
         layer = torch.nn.Linear(columns, columns).to(self.device).half()
         norm = torch.nn.LayerNorm(columns, eps=1e-6).to(self.device).half()
         for value in norm.parameters():
@@ -371,7 +372,7 @@ class Bench:
         args = norm.weight, norm.bias, norm.eps
         both = x.float() + branch.float()
         of_both = F.layer_norm(both, (columns,), norm.weight.float(), norm.bias.float(), norm.eps)
-        shapes = [(tile, warps) for tile in (1024, 2048, 4096) for warps in (1, 2, 4)]
+        shapes = [(1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4)]
         for tile, warps in shapes:
             total, normed = kernels.add_norm(x, branch, *args, True, tile, warps)
             torch.testing.assert_close(total.float(), both, rtol=1e-3, atol=1e-3)
@@ -407,12 +408,14 @@ class Bench:
         def some(*shape: int) -> Tensor:
             return torch.randn(shape, device=self.device).half()
 
+        count, side = self.size.batches[1], self.size.pixels
+        patch_count = (side // 14) ** 2
         conv = torch.nn.Conv2d(256, 256, 3, padding=1).to(self.device).half()
         conv = conv.to(memory_format=torch.channels_last)
-        pictures = some(288, 256, 16, 16).to(memory_format=torch.channels_last)
-        qkv, seen = some(16, 30, 64, 3 * 256), frames_seen(30, 2, None, self.device)
-        frames = torch.randint(0, 256, (64, 448, 448, 3), dtype=torch.uint8, device=self.device)
-        rows, box = some(64, 1025, 592)[:, 1:], Letterbox.square(448, 448, 448)
+        pictures = some(4 * count, 256, 16, 16).to(memory_format=torch.channels_last)
+        qkv, seen = some(count // 4, 30, 64, 3 * 256), frames_seen(30, 2, None, self.device)
+        frames = torch.randint(0, 256, (count, side, side, 3), dtype=torch.uint8, device=self.device)
+        rows, box = some(count, 1 + patch_count, 592)[:, 1:], Letterbox.square(side, side, side)
 
         def patches() -> Tensor:
             fused.patch_rows(frames.permute(0, 3, 1, 2), box, 0.0, 14, rows)
@@ -429,6 +432,12 @@ class Bench:
             with _plain():
                 torch.testing.assert_close(found, work(), rtol=0.01, atol=0.01)
                 self._add_step(f"{name}, {PLAIN}", work)
+        for length in (patch_count, patch_count + 1):
+            q, k, v = some(3, count, 6, length, 64)
+            self._add_step(
+                f"attention of {length} tokens",
+                lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v),
+            )
 
     def _add_step(self, name: str, work: Callable[[], object], times: int = 20) -> None:
         def often() -> None:
@@ -565,6 +574,7 @@ def main() -> None:
     for model in bench.models:
         plan.append(("accuracy", model, bench.accuracy, (model,)))
         plan.append(("cold", model, bench.cold, (model, quick, large)))
+    plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, 2 * large)))
     for model in ("ViT-B", "ViT-S"):
         plan.append(("cold", model, bench.cold, (model, quick, middle)))
     plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, PLAIN)))

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from lastseen.model import fused
+from lastseen.model.backbone import Block
 from lastseen.model.correspondence import SpatialLayer
 from lastseen.model.propagation import TemporalLayer, frames_seen
-from lastseen.model.quick_parts import ConvLeaky, QuickSpatialLayer, QuickTemporalLayer
+from lastseen.model.quick_parts import ConvLeaky, QuickBlock, QuickSpatialLayer, QuickTemporalLayer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,6 +61,23 @@ def test_halves_of_a_convolution_give_its_halves():
     expected = F.leaky_relu(whole.conv(pictures), 0.1)
     torch.testing.assert_close(whole(pictures), expected)
     torch.testing.assert_close(torch.cat([half(pictures) for half in whole.halves()], 1), expected)
+
+
+@torch.inference_mode()
+def test_blocks_compile_to_one_graph():
+    blocks = [QuickBlock(lively(Block(32, 2, "mlp"))) for _ in range(2)]
+    tokens, normed, graphs = torch.randn(2, 5, 32), torch.randn(2, 5, 32), []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    for block in blocks:
+        expected = block(tokens, normed)
+        block.compile(dynamic=False, fullgraph=True, backend=backend)
+        torch.testing.assert_close(block(tokens, normed), expected)
+    assert len(graphs) == 1
+    torch.compiler.reset()
 
 
 def test_without_a_gpu_pytorch_computes():
