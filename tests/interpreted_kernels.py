@@ -110,7 +110,7 @@ def swapped(used: set[str]) -> Iterator[None]:
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-fused.compare(kernels, torch.device("cpu"))
+fused.compare(kernels, torch.device("cpu"))  # in bfloat16 the interpreter has no products
 for columns in (8, 100, 768, 2048):
     check_norms(columns, HALF, 2048)
 check_norms(384, BRAIN, 2048)
@@ -121,5 +121,6 @@ check_patch_rows((28, 42), Letterbox(42, 28, 42, 28), HALF)
 check_patch_rows((16, 28), Letterbox.square(35, 20, 28), HALF)
 check_patch_rows((28, 16), Letterbox.square(20, 35, 28), BRAIN)
 check_local_attention(64, 256, 2, None)
+check_local_attention(128, 64, 1, None)
 check_local_attention(16, 64, 4, torch.tensor([5, 2]))
 check_a_model()

@@ -86,6 +86,13 @@ def test_without_a_gpu_pytorch_computes():
     assert fused.problem() is not None
 
 
+@pytest.mark.parametrize("dtype", fused.HALVES)
+def test_with_a_gpu_kernels_compute(dtype):
+    if not torch.cuda.is_available() or importlib.util.find_spec("triton") is None:
+        pytest.skip("no GPU or no Triton here")
+    assert fused.problem(dtype=dtype) is None
+
+
 def test_kernels_give_what_pytorch_gives():
     """In Triton's interpreter, which needs no GPU."""
     if importlib.util.find_spec("triton") is None:

@@ -26,6 +26,7 @@ from lastseen.box import Letterbox
 from lastseen.model.inputs import MIDDLE, SPREAD
 from lastseen.model.propagation import frames_seen, neighbours
 
+GPU = torch.device("cuda")
 HALVES = (torch.float16, torch.bfloat16)
 LONGEST_ROW = 2048
 SPACES = (16, 32, 64, 128)  # tokens a frame that local attention's kernel can take
@@ -55,7 +56,7 @@ def conv_leaky(pictures: Tensor, conv: nn.Conv2d, slope: float) -> Tensor:
     kernels = _kernels_for(pictures)
     if kernels is None or conv.bias is None or conv.out_channels > LONGEST_ROW:
         return F.leaky_relu(conv(pictures), slope)
-    found = F.conv2d(pictures, conv.weight, None, conv.stride, conv.padding)
+    found = F.conv2d(pictures, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups)
     with _on(found):
         return kernels.bias_leaky(found.contiguous(memory_format=torch.channels_last), conv.bias, slope)
 
@@ -102,15 +103,15 @@ def local_attention(qkv: Tensor, seen: Tensor, heads: int) -> Tensor:
     return rearrange(mixed, "(b t) h s d -> b t s (h d)", b=batch)
 
 
-def problem() -> str | None:
-    """Why kernels are not used on GPUs here; None if they are."""
-    return _tried()[1]
+def problem(device: torch.device = GPU, dtype: torch.dtype = torch.float16) -> str | None:
+    """Why kernels are not used on this GPU; None if they are."""
+    return _tried(device, dtype)[1]
 
 
 def _kernels_for(x: Tensor) -> ModuleType | None:
     if torch.compiler.is_compiling() or not x.is_cuda or x.dtype not in HALVES:
         return None
-    return _tried()[0]
+    return _tried(x.device, x.dtype)[0]
 
 
 def _on(x: Tensor) -> AbstractContextManager[object]:
@@ -118,13 +119,14 @@ def _on(x: Tensor) -> AbstractContextManager[object]:
     return torch.cuda.device_of(x)  # type: ignore[no-untyped-call]
 
 
-@lru_cache(maxsize=1)
-def _tried() -> tuple[ModuleType | None, str | None]:
-    """The kernels if they work here, else why not; tried once."""
+@lru_cache
+def _tried(device: torch.device, dtype: torch.dtype) -> tuple[ModuleType | None, str | None]:
+    """The kernels if they work there, else why not; tried once, since not every GPU has every type."""
     try:
         from lastseen.model import kernels
 
-        compare(kernels, torch.device("cuda"))
+        with torch.cuda.device(device):
+            compare(kernels, device, dtype)
     except Exception as error:  # whatever it is, PyTorch can do without
         return None, f"{type(error).__name__}: {error}"
     return kernels, None
@@ -159,5 +161,5 @@ def compare(kernels: ModuleType, device: torch.device, dtype: torch.dtype = torc
     found = torch.zeros(2, 6, 592, device=device, dtype=dtype)
     kernels.patch_rows(levels.to(device), letterbox, 0.5, 14, found)
     same("rows of patches", found, rows.to(device))
-    qkv, seen = some(2, 4, 64, 3 * 128), frames_seen(4, 2, torch.tensor([4, 3]), device)
+    qkv, seen = some(2, 4, 64, 3 * 256), frames_seen(4, 2, torch.tensor([4, 3]), device)
     same("local attention", kernels.local_attention(qkv, seen, 8), local_attention(qkv.float(), seen, 8))

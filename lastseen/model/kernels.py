@@ -114,6 +114,7 @@ def _add_norm(
 
 def bias_leaky(pictures: Tensor, bias: Tensor, slope: float) -> Tensor:
     """[n, c, h, w] channels last, changed in place: bias added, then what is negative times `slope`"""
+    assert pictures.is_contiguous(memory_format=torch.channels_last)
     columns = pictures.shape[1]
     count = pictures.numel() // columns
     block = triton.next_power_of_2(columns)
@@ -138,6 +139,7 @@ def _bias_leaky(values, bias, rows, slope, COLUMNS: tl.constexpr, BLOCK: tl.cons
 
 def patch_rows(levels: Tensor, letterbox: Letterbox, padding: float, patch: int, into: Tensor) -> None:
     """As `fused.patch_rows`; levels [n, 3, h, w] of any type and strides"""
+    assert into.stride()[1:] == (into.shape[2], 1), "rows side by side"
     pictures, _, height, width = levels.shape
     grid = (pictures, letterbox.canvas_height, triton.cdiv(3 * letterbox.canvas_width, 1024))
     _patch_rows[grid](
@@ -149,7 +151,7 @@ def patch_rows(levels: Tensor, letterbox: Letterbox, padding: float, patch: int,
         width,
         letterbox.canvas_width,
         *levels.stride(),
-        255 * padding,
+        255.0 * padding,
         MIDDLE,
         1 / SPREAD,
         into.stride(0),
@@ -211,7 +213,7 @@ def local_attention(qkv: Tensor, seen: Tensor, heads: int) -> Tensor:
         HEAD=head,
         BLOCK=max(16, triton.next_power_of_2(head)),
         NEAR=seen.shape[2],
-        num_warps=4,
+        num_warps=4 if space <= 64 else 8,  # 128 tokens are more than the registers of four hold
     )
     return mixed
 

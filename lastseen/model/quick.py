@@ -152,8 +152,8 @@ class QuickBackbone(nn.Module):
             parts = [whole.cls_token.detach() + places[:, :1]]
             if self.config.registers:
                 parts.append(whole.register_tokens.detach())
-            parts.append(places[:, 1:] + self.patch_bias)
-            self._first[height, width] = torch.cat(parts, 1).to(self.dtype)
+            parts.append(places[:, 1:] + self.patch_bias.to(places.device))
+            self._first[height, width] = torch.cat(parts, 1).to(self.patch_weight.device, self.dtype)
         return self._first[height, width]
 
 
