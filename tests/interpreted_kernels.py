@@ -33,6 +33,8 @@ def check_norms(columns: int, dtype: torch.dtype, tile: int, warps: int = 1) -> 
         "frames of clips": (x.view(3, 2, 3, columns), branch.view(3, 2, 3, columns)),
         "not side by side": (x.transpose(0, 1), branch.transpose(0, 1)),
         "two dimensions": (x[0], branch[0]),
+        "the same for all rows": (x, branch[0, 0]),
+        "the same for all but the first tokens": (x[:, 2:], branch[0, 0].float()),
     }
     for one, other in cases.values():
         expected = one.float() if other is None else one.float() + other.float()
@@ -71,8 +73,30 @@ def check_local_attention(space: int, dim: int, radius: int, lengths: torch.Tens
     same(kernels.local_attention(qkv, seen, 8), fused.local_attention(qkv.float(), seen, 8))
 
 
+def check_attention(length: int, dim: int, heads: int, shape: tuple[int, int, int, int]) -> None:
+    """Far-off logits too, of keys that are in the small block or not."""
+    qkv = torch.randn(2, length, 3 * dim)
+    qkv[:, :: length // 3] *= 5
+    qkv = qkv.to(HALF)
+    expected = fused._attention(qkv.float(), heads, 0)
+    same(kernels.attention(qkv, heads, shape=shape), expected)
+    odd = length % shape[0]
+    same(kernels.attention(qkv, heads, only_odd=True, shape=shape), expected[:, :odd])
+
+
+def check_into_tokens(length: int) -> None:
+    """Ways of attention end in the same tokens."""
+    tokens, qkv = torch.randn(2, length, 64, dtype=HALF), torch.randn(2, length, 192, dtype=HALF)
+    weight = torch.randn(64, 64, dtype=HALF) / 8
+    expected = fused.attended(tokens.float(), qkv.float(), 2, weight.float())
+    with swapped(set()):
+        for way in fused.WAYS:
+            with patch.object(fused, "ATTENTION", way):
+                same(fused.attended(tokens.clone(), qkv, 2, weight), expected)
+
+
 @torch.inference_mode()
-def check_a_model() -> None:
+def check_a_model(way: str) -> None:
     """A quick model as on a GPU, against the exact one: everything is wired as it is meant."""
     backbone = BackboneConfig(dim=32, depth=2, heads=2, registers=2)
     config = VQLoCConfig(backbone=backbone, dim=32, image_size=112)
@@ -82,10 +106,11 @@ def check_a_model() -> None:
     box, query = exact.letterbox(60, 40), torch.randn(config.dim, config.side, config.side)
     expected = exact.encode_frames(frames)
     used: set[str] = set()
-    with swapped(used):
+    with swapped(used), patch.object(fused, "ATTENTION", way):
         features = made.prepare(made.backbone.of_frames(frames, box, config.padding))
         said = made.localize_clip(expected.half(), query.half())
-    assert used == {"add_norm", "bias_leaky", "patch_rows", "local_attention"}, used
+    expected_use = {"add_norm", "bias_leaky", "patch_rows", "local_attention"}
+    assert used == expected_use | ({"attention"} if way != "pytorch" else set()), used
     assert F.cosine_similarity(features.float(), expected, dim=1).min() > 0.999
     wanted = exact.localize_clip(expected, query)
     torch.testing.assert_close(said.boxes.float(), wanted.boxes, rtol=0.05, atol=0.05)
@@ -123,4 +148,12 @@ check_patch_rows((28, 16), Letterbox.square(20, 35, 28), BRAIN)
 check_local_attention(64, 256, 2, None)
 check_local_attention(128, 64, 1, None)
 check_local_attention(16, 64, 4, torch.tensor([5, 2]))
-check_a_model()
+check_attention(257, 128, 2, (128, 128, 8, 2))
+check_attention(133, 64, 4, (64, 128, 4, 2))
+check_attention(128, 64, 2, (128, 64, 4, 3))
+check_attention(100, 32, 2, (64, 32, 4, 2))
+check_attention(5, 128, 1, (128, 128, 8, 2))
+for length in (128, 133):
+    check_into_tokens(length)
+for way in fused.WAYS:
+    check_a_model(way)

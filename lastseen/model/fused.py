@@ -2,6 +2,8 @@
 
 | add_norm        | x, branch [.., c]           -> x + branch, LayerNorm of it |
 | norm_of         | x, branch or None           -> LayerNorm of the sum        |
+| added           | tokens, hidden, weights     -> tokens + their product      |
+| attended        | tokens, q k v, weights      -> tokens + attention's        |
 | conv_leaky      | pictures, a convolution     -> leaky ReLU of it            |
 | patch_rows      | grey levels [n, 3, h, w]    -> pixels of each patch        |
 | local_attention | q, k, v [b, t, s, 3 c]      -> [b, t, s, c]                |
@@ -16,6 +18,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from types import ModuleType
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +33,10 @@ GPU = torch.device("cuda")
 HALVES = (torch.float16, torch.bfloat16)
 LONGEST_ROW = 2048
 SPACES = (16, 32, 64, 128)  # tokens a frame that local attention's kernel can take
+HEAD_SIZES = (16, 32, 64, 128)  # that attention's kernel can take
+Way = Literal["kernel", "split", "pytorch"]
+ATTENTION: Way = "kernel"  # what attends on GPUs, see `attended`; chosen by `gpu_speed.py --only fused cold`
+WAYS: tuple[Way, ...] = get_args(Way)
 
 
 def add_norm(x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
@@ -43,12 +50,47 @@ def add_norm(x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Ten
 
 
 def norm_of(x: Tensor, branch: Tensor | None, norm: nn.LayerNorm) -> Tensor:
-    """norm(x + branch) alone: nothing but it is written"""
+    """norm(x + branch) alone: nothing but it is written. A branch [c] is for all rows."""
     kernels = _kernels_for(x)
     if kernels is None or x.shape[-1] > LONGEST_ROW:
         return norm(x if branch is None else x + branch)
     with _on(x):
         return kernels.add_norm(x, branch, norm.weight, norm.bias, norm.eps, False)[1]
+
+
+def added(tokens: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
+    """tokens [.., c] + hidden [.., d] times weight [c, d]; on GPUs in place: the product adds as it writes"""
+    if _kernels_for(tokens) is None:
+        return tokens + F.linear(hidden, weight)
+    tokens.view(-1, tokens.shape[-1]).addmm_(hidden.flatten(0, -2), weight.t())
+    return tokens
+
+
+def attended(tokens: Tensor, qkv: Tensor, heads: int, weight: Tensor) -> Tensor:
+    """tokens [n, l, c] + what attention mixes from queries, keys and values [n, l, 3 c], times weight [c, c]
+
+    cuDNN takes 256 queries and 128 keys at a time, so one token more than 1024 costs 5/4 times 9/8. The
+    kernel has small blocks for what is too much. "split" leaves it only the odd queries.
+    """
+    kernels = _kernels_for(tokens)
+    if kernels is None or ATTENTION == "pytorch" or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
+        return added(tokens, _attention(qkv, heads, 0), weight)
+    if ATTENTION == "kernel":
+        with _on(tokens):
+            return added(tokens, kernels.attention(qkv, heads), weight)
+    with _on(tokens):
+        few = kernels.attention(qkv, heads, only_odd=True)
+    odd = few.shape[1]
+    many = _attention(qkv, heads, odd)
+    tokens[:, :odd] += F.linear(few, weight)
+    tokens[:, odd:].baddbmm_(many, weight.t().expand(len(many), -1, -1))
+    return tokens
+
+
+def _attention(qkv: Tensor, heads: int, first: int) -> Tensor:
+    """[n, l, 3 c] -> [n, l - first, c], of the queries from the first on"""
+    q, k, v = rearrange(qkv, "n l (three h d) -> three n h l d", three=3, h=heads)
+    return rearrange(F.scaled_dot_product_attention(q[:, :, first:], k, v), "n h l d -> n l (h d)")
 
 
 def conv_leaky(pictures: Tensor, conv: nn.Conv2d, slope: float) -> Tensor:
@@ -150,6 +192,9 @@ def compare(kernels: ModuleType, device: torch.device, dtype: torch.dtype = torc
     expected = x.float() + branch.float()
     same("sum", total, expected)
     same("norm", normed, F.layer_norm(expected, (384,), weight.float(), bias.float(), 1e-6))
+    _, normed = kernels.add_norm(total, bias, weight, bias, 1e-6, False)
+    expected = total.float() + bias.float()
+    same("norm of rows and one", normed, F.layer_norm(expected, (384,), weight.float(), bias.float(), 1e-6))
     pictures, bias = some(2, 128, 3, 5).to(memory_format=torch.channels_last), some(128)
     expected = F.leaky_relu(pictures.float() + bias.float()[:, None, None], 0.01)
     same("bias and leaky ReLU", kernels.bias_leaky(pictures, bias, 0.01), expected)
@@ -163,3 +208,5 @@ def compare(kernels: ModuleType, device: torch.device, dtype: torch.dtype = torc
     same("rows of patches", found, rows.to(device))
     qkv, seen = some(2, 4, 64, 3 * 256), frames_seen(4, 2, torch.tensor([4, 3]), device)
     same("local attention", kernels.local_attention(qkv, seen, 8), local_attention(qkv.float(), seen, 8))
+    qkv = some(1, 257, 3 * 128)
+    same("attention", kernels.attention(qkv, 2), _attention(qkv.float(), 2, 0))

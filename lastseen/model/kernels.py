@@ -17,6 +17,7 @@ from lastseen.model.inputs import MIDDLE, SPREAD
 
 TILE = 2048  # numbers that a program holds at once: several rows if they are short
 NORM_WARPS = 1  # a row within one warp is summed without shared memory
+ATTENTION = (128, 64, 4, 3)  # queries and keys at a time, warps, blocks of keys on their way
 
 
 def add_norm(
@@ -31,11 +32,14 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:
     """x and branch [.., l, c], x perhaps one for all [1, l, c] -> their sum, its LayerNorm
 
-    Without `keep` the sum is not written, and the first of the two is nothing to rely on.
+    A branch [c] is added to all rows. Without `keep` the sum is not written, and the first of the two is
+    nothing to rely on.
     """
-    shape, columns = (x if branch is None else branch).shape, x.shape[-1]
+    one = branch if branch is not None and branch.ndim == 1 else None
+    many = branch if one is None else None
+    shape, columns = (x if many is None else many).shape, x.shape[-1]
     x, x_step = _batches(x)
-    other, other_step = (x, x_step) if branch is None else _batches(branch)
+    other, other_step = (x, x_step) if many is None else _batches(many)
     batches, length = other.shape[:2]
     normed = torch.empty(shape, dtype=x.dtype, device=x.device)
     total = torch.empty_like(normed) if keep else normed
@@ -43,7 +47,7 @@ def add_norm(
     rows = max(1, tile // block)
     _add_norm[(triton.cdiv(batches * length, rows),)](
         x,
-        other,
+        other if one is None else one,
         weight,
         bias,
         total,
@@ -56,7 +60,8 @@ def add_norm(
         COLUMNS=columns,
         BLOCK=block,
         ROWS=rows,
-        ADD=branch is not None,
+        ADD_ROWS=many is not None,
+        ADD_ONE=one is not None,
         KEEP=keep,
         num_warps=warps,
     )
@@ -88,7 +93,8 @@ def _add_norm(
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
-    ADD: tl.constexpr,
+    ADD_ROWS: tl.constexpr,
+    ADD_ONE: tl.constexpr,
     KEEP: tl.constexpr,
 ):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -97,7 +103,9 @@ def _add_norm(
     batch, within = (row // length).to(tl.int64), row % length
     values = tl.load(x + (batch * x_step + within)[:, None] * COLUMNS + column, inside, other=0.0)
     values = values.to(tl.float32)
-    if ADD:
+    if ADD_ONE:
+        values += tl.load(branch + column, column < COLUMNS, other=0.0).to(tl.float32)
+    if ADD_ROWS:
         more = tl.load(branch + (batch * branch_step + within)[:, None] * COLUMNS + column, inside, other=0.0)
         values += more.to(tl.float32)
     into = row.to(tl.int64)[:, None] * COLUMNS + column
@@ -246,12 +254,122 @@ def _local_attention(
             other = mine + (near - NEAR // 2) * (SPACE * 3 * DIM)
             key = tl.load(other + DIM + at, column < HEAD, other=0.0)
             value = tl.load(other + 2 * DIM + at, column < HEAD, other=0.0)
-            logits = tl.dot(query, tl.trans(key)) * scale
-            higher = tl.maximum(highest, tl.max(logits, 1))
-            shrunk = tl.exp2(highest - higher)
-            weight = tl.exp2(logits - higher[:, None])
-            weights = weights * shrunk + tl.sum(weight, 1)
-            sums = tl.dot(weight.to(value.dtype), value, sums * shrunk[:, None])
-            highest = higher
+            logits = tl.dot(query, tl.trans(key))
+            highest, weights, sums = _weighed(logits, value, scale, highest, weights, sums)
     into = mixed + frame.to(tl.int64) * (SPACE * DIM) + row * DIM + head * HEAD + column
     tl.store(into, (sums / weights[:, None]).to(mixed.dtype.element_ty), column < HEAD)
+
+
+def attention(
+    qkv: Tensor, heads: int, only_odd: bool = False, shape: tuple[int, int, int, int] = ATTENTION
+) -> Tensor:
+    """Queries, keys and values side by side [n, l, 3 c] -> [n, l, c]; c / heads a power of two from 16 on
+
+    A class token makes lengths that are a little more than whole blocks. So what is odd comes first: the
+    first l % block keys are a small block of their own, and so are queries. `only_odd`: those queries alone,
+    [n, l % block, c].
+    """
+    assert qkv.is_contiguous()
+    queries, keys, warps, stages = shape
+    pictures, length, dim = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    whole, odd = divmod(length, queries)
+    rows = odd if only_odd else length
+    mixed = torch.empty((pictures, rows, dim), dtype=qkv.dtype, device=qkv.device)
+    first, last = whole if only_odd else 0, whole + (odd > 0)
+    if not mixed.numel():
+        return mixed
+    _attention[(last - first, heads, pictures)](
+        qkv,
+        mixed,
+        first,
+        rows,
+        math.log2(math.e) / math.sqrt(dim // heads),
+        LENGTH=length,
+        DIM=dim,
+        HEAD=dim // heads,
+        QUERIES=queries,
+        FEW_QUERIES=_small(odd),
+        KEYS=keys,
+        FEW_KEYS=_small(length % keys),
+        num_warps=warps,
+        num_stages=stages,
+    )
+    return mixed
+
+
+def _small(count: int) -> int:
+    return max(16, triton.next_power_of_2(count))
+
+
+@triton.jit(do_not_specialize=["first", "rows"])
+def _attention(
+    qkv,
+    mixed,
+    first,
+    rows,
+    scale,
+    LENGTH: tl.constexpr,
+    DIM: tl.constexpr,
+    HEAD: tl.constexpr,
+    QUERIES: tl.constexpr,
+    FEW_QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    FEW_KEYS: tl.constexpr,
+):
+    ODD: tl.constexpr = LENGTH % QUERIES
+    block, head, picture = first + tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    qkv += picture * (LENGTH * 3 * DIM) + head * HEAD
+    mixed += picture * rows * DIM + head * HEAD
+    if block < LENGTH // QUERIES:
+        at = ODD + block * QUERIES
+        _attend(qkv, mixed, at, LENGTH, scale, LENGTH, DIM, HEAD, QUERIES, KEYS, FEW_KEYS)
+    else:
+        _attend(qkv, mixed, 0, ODD, scale, LENGTH, DIM, HEAD, FEW_QUERIES, KEYS, FEW_KEYS)
+
+
+@triton.jit
+def _attend(
+    qkv,
+    mixed,
+    at,
+    until,
+    scale,
+    LENGTH: tl.constexpr,
+    DIM: tl.constexpr,
+    HEAD: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    FEW_KEYS: tl.constexpr,
+):
+    """Queries from `at` on, those before `until`, of one head of one picture"""
+    ODD: tl.constexpr = LENGTH % KEYS
+    row, column = at + tl.arange(0, QUERIES)[:, None], tl.arange(0, HEAD)[None, :]
+    query = tl.load(qkv + row * (3 * DIM) + column, row < until, other=0.0)
+    highest = tl.full([QUERIES], float("-inf"), tl.float32)
+    weights = tl.zeros([QUERIES], tl.float32)
+    sums = tl.zeros([QUERIES, HEAD], tl.float32)
+    if ODD > 0:
+        few = tl.arange(0, FEW_KEYS)
+        few_at = qkv + few[:, None] * (3 * DIM) + column
+        few_keys = tl.load(few_at + DIM, few[:, None] < ODD, other=0.0)
+        few_values = tl.load(few_at + 2 * DIM, few[:, None] < ODD, other=0.0)
+        few_logits = tl.where(few[None, :] < ODD, tl.dot(query, tl.trans(few_keys)), float("-inf"))
+        highest, weights, sums = _weighed(few_logits, few_values, scale, highest, weights, sums)
+    for start in range(ODD, LENGTH, KEYS):
+        place = qkv + (start + tl.arange(0, KEYS))[:, None] * (3 * DIM) + column
+        key, value = tl.load(place + DIM), tl.load(place + 2 * DIM)
+        logits = tl.dot(query, tl.trans(key))
+        highest, weights, sums = _weighed(logits, value, scale, highest, weights, sums)
+    into = mixed + row * DIM + column
+    tl.store(into, (sums / weights[:, None]).to(mixed.dtype.element_ty), row < until)
+
+
+@triton.jit
+def _weighed(logits, value, scale, highest, weights, sums):
+    """Sums so far, with the values that have these logits; what is highest so far is their unit."""
+    higher = tl.maximum(highest, tl.max(logits, 1) * scale)
+    shrunk = tl.exp2(highest - higher)
+    weight = tl.exp2(logits * scale - higher[:, None])
+    weights = weights * shrunk + tl.sum(weight, 1)
+    sums = tl.dot(weight.to(value.dtype), value, sums * shrunk[:, None])
+    return higher, weights, sums

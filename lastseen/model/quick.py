@@ -4,7 +4,7 @@
 
 What is folded: LayerScale into the layer before it, batch norms into their convolutions, the normalisation of
 pictures into the first product. What is fused: GELU into the product before it, and by `lastseen.model.fused`
-additions into LayerNorm, biases into leaky ReLU. Nothing is left out.
+additions into products or LayerNorm, biases into LayerNorm or leaky ReLU. Nothing is left out.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lastseen.model.quick_parts import (
     QuickSpatialLayer,
     QuickTemporalLayer,
     QuickTrunk,
+    biases_of,
 )
 from lastseen.model.vqloc import VQLoC
 
@@ -98,9 +99,11 @@ class QuickBackbone(nn.Module):
         scaled = rearrange(weight / self._gain, "d c p q -> d (p q c)")
         self.patch_weight = nn.Buffer(F.pad(scaled, (0, -scaled.shape[1] % ALIGNED)).to(dtype))
         self.patch_bias = bias.detach().float() - (weight * self._shift / self._gain).sum((1, 2, 3))
-        self.blocks = nn.ModuleList(
-            QuickBlock(cast(Block, block)) for block in backbone.blocks[: max(self._chosen) + 1]
-        ).to(dtype)
+        blocks = cast(list[Block], backbone.blocks[: max(self._chosen) + 1])
+        self.blocks = nn.ModuleList(QuickBlock(block) for block in blocks).to(dtype)
+        biases = [bias.float() for block in blocks for bias in biases_of(block)]
+        # What tokens lack before each product, and after the last.
+        self.owed = nn.Buffer(torch.stack([torch.zeros_like(biases[0]), *biases]).cumsum(0).to(dtype))
         self.norm = copy.deepcopy(backbone.norm).to(dtype)
         self._first: dict[tuple[int, int], Tensor] = {}
 
@@ -131,18 +134,21 @@ class QuickBackbone(nn.Module):
 
     def _features(self, rows: Tensor, height: int, width: int) -> Tensor:
         outputs: dict[int, Tensor] = {}
-        tokens, branch = self._positions(height, width), F.linear(rows, self.patch_weight)
-        for number, block in enumerate(cast(list[QuickBlock], self.blocks)):
-            tokens, normed = add_norm(tokens, branch, block.norm1)
-            tokens, branch = block(tokens, normed)
+        blocks, positions = cast(list[QuickBlock], self.blocks), self._positions(height, width)
+        tokens, normed = add_norm(positions, F.linear(rows, self.patch_weight), blocks[0].norm1)
+        for number, block in enumerate(blocks):
+            before, between, after = self.owed[2 * number : 2 * number + 3]
+            if number:
+                normed = norm_of(tokens, before, block.norm1)
+            tokens = block(tokens, normed, between)
             if number in self._chosen:
-                outputs[number] = self._output(tokens[:, self._others :], branch[:, self._others :])
+                outputs[number] = self._output(tokens[:, self._others :], after)
         chosen = [outputs[b] for b in self._chosen]
         features = torch.cat(chosen, -1) if len(chosen) > 1 else chosen[0].contiguous()
         return rearrange(features, "n (h w) c -> n c h w", h=height)
 
-    def _output(self, tokens: Tensor, branch: Tensor) -> Tensor:
-        return norm_of(tokens, branch, self.norm) if self.config.final_norm else tokens + branch
+    def _output(self, tokens: Tensor, owed: Tensor) -> Tensor:
+        return norm_of(tokens, owed, self.norm) if self.config.final_norm else tokens + owed
 
     def _positions(self, height: int, width: int) -> Tensor:
         """[1, 1 + registers + h w, dim]: what tokens of all pictures begin with; the first bias is in it"""

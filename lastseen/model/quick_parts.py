@@ -6,53 +6,85 @@ import copy
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lastseen.model.backbone import Block, Mlp, SwiGLU
 from lastseen.model.correspondence import SpatialLayer
-from lastseen.model.fused import add_norm, conv_leaky, local_attention, norm_of
+from lastseen.model.fused import added, attended, conv_leaky, local_attention, norm_of
 from lastseen.model.head import Trunk
 from lastseen.model.propagation import TemporalLayer
 
 
-class GeluMlp(nn.Module):
-    """Two layers with GELU in the first's kernel: on GPUs its tanh form, which rounds to the same."""
+class Gelu(nn.Module):
+    """A layer with GELU in its kernel: on GPUs its tanh form, which rounds to the same."""
 
-    def __init__(self, up: nn.Linear, down: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.up, self.down = up, down
+        self.linear = linear
 
     def forward(self, tokens: Tensor) -> Tensor:
-        rows = tokens.flatten(0, -2)
-        hidden = torch._addmm_activation(self.up.bias, rows, self.up.weight.t(), use_gelu=True)
-        return self.down(hidden).view(tokens.shape)
+        rows, linear = tokens.flatten(0, -2), self.linear
+        hidden = torch._addmm_activation(linear.bias, rows, linear.weight.t(), use_gelu=True)
+        return hidden.view(*tokens.shape[:-1], -1)
+
+
+class Gated(nn.Module):
+    """A layer that gives twice what is asked of it; one half opens the other."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        gate, value = self.linear(tokens).chunk(2, -1)
+        return F.silu(gate) * value
+
+
+class GeluMlp(nn.Sequential):
+    def __init__(self, up: nn.Linear, down: nn.Linear) -> None:
+        super().__init__(Gelu(up), down)
 
 
 class QuickBlock(nn.Module):
-    """A Block, LayerScale folded. Its first norm is taken before it, its last addition after it: each is one
-    step with what is on the other side.
+    """A Block, LayerScale folded. Its first norm is taken before it. Two products go into the tokens, which
+    stay without their biases: those are the same for all tokens, so norms add what is owed up to there.
 
-    | in  | tokens, and `norm1` of them          |
-    | out | tokens, and what is yet to be added  |
+    | in  | tokens [n, l, c], changed in place on GPUs; `norm1` of them; biases owed before `norm2` [c] |
+    | out | tokens |
     """
 
     def __init__(self, block: Block) -> None:
         super().__init__()
         made = copy.deepcopy(block)
-        self.norm1, self.attn, self.norm2 = made.norm1, made.attn, made.norm2
-        _scale(made.attn.proj, block.ls1.gamma)
-        _scale(made.mlp.w3 if isinstance(made.mlp, SwiGLU) else made.mlp.fc2, block.ls2.gamma)
-        self.mlp = GeluMlp(made.mlp.fc1, made.mlp.fc2) if isinstance(made.mlp, Mlp) else made.mlp
+        attention, mlp = made.attn, made.mlp
+        self.norm1, self.norm2 = made.norm1, made.norm2
+        self.qkv, self.heads = attention.qkv, attention.heads
+        self.hidden = Gelu(mlp.fc1) if isinstance(mlp, Mlp) else Gated(mlp.w12)
+        self.mix_weight = _scaled(attention.proj, block.ls1.gamma)[0]
+        self.down_weight = _scaled(_last(mlp), block.ls2.gamma)[0]
 
-    def forward(self, tokens: Tensor, normed: Tensor) -> tuple[Tensor, Tensor]:
-        tokens, normed = add_norm(tokens, self.attn(normed), self.norm2)
-        return tokens, self.mlp(normed)
+    def forward(self, tokens: Tensor, normed: Tensor, owed: Tensor) -> Tensor:
+        tokens = attended(tokens, self.qkv(normed), self.heads, self.mix_weight)
+        return added(tokens, self.hidden(norm_of(tokens, owed, self.norm2)), self.down_weight)
 
 
-@torch.no_grad()
-def _scale(linear: nn.Linear, gamma: Tensor) -> None:
-    linear.weight.mul_(gamma[:, None])
-    linear.bias.mul_(gamma)
+def biases_of(block: Block) -> list[Tensor]:
+    """Of both products, which a QuickBlock leaves out"""
+    return [
+        _scaled(block.attn.proj, block.ls1.gamma)[1],
+        _scaled(_last(block.mlp), block.ls2.gamma)[1],
+    ]
+
+
+def _last(mlp: Mlp | SwiGLU) -> nn.Linear:
+    return mlp.w3 if isinstance(mlp, SwiGLU) else mlp.fc2
+
+
+def _scaled(linear: nn.Linear, gamma: Tensor) -> tuple[nn.Parameter, Tensor]:
+    """Weight and bias"""
+    weight, bias = linear.weight.detach() * gamma.detach()[:, None], linear.bias.detach() * gamma.detach()
+    return nn.Parameter(weight), bias
 
 
 class ConvLeaky(nn.Module):
