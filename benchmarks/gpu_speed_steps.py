@@ -11,8 +11,7 @@ from types import ModuleType
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
-from gpu_speed_parts import PLAIN, Measuring, captured, plain
+from gpu_speed_parts import PLAIN, Measuring, attention_by, captured, plain
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -21,13 +20,23 @@ from lastseen.model import fused
 from lastseen.model.propagation import frames_seen
 
 SHAPES = [(512, 1), (1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4)]  # numbers at once, warps
-BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+ATTENTIONS = [  # queries and keys at a time, warps, blocks of keys on their way
+    (64, 64, 4, 2),
+    (64, 64, 4, 3),
+    (64, 128, 4, 2),
+    (128, 64, 4, 2),
+    (128, 64, 4, 3),
+    (128, 64, 8, 2),
+    (128, 64, 8, 3),
+    (128, 128, 4, 2),
+    (128, 128, 8, 2),
+]
 
 
 @torch.inference_mode()
 def measure_steps(bench: Measuring) -> None:
     """Additions and norms of a batch's tokens, by kernel shape; whether the product had better add; what
-    else has a kernel, at the sizes of the paper's heads; what one token too many costs attention."""
+    else has a kernel, at the sizes of the paper's heads; attention of a few tokens more than whole blocks."""
     for dtype in fused.HALVES:
         why = fused.problem(bench.device, dtype)
         if why is not None:
@@ -37,7 +46,7 @@ def measure_steps(bench: Measuring) -> None:
     for columns in (384, 768):
         _norms(bench, kernels, columns)
     _others(bench)
-    _attention(bench)
+    _attention(bench, kernels)
 
 
 def _norms(bench: Measuring, kernels: ModuleType, columns: int) -> None:
@@ -72,7 +81,7 @@ def _norms(bench: Measuring, kernels: ModuleType, columns: int) -> None:
         },
         "product, then add and norm": lambda: fused.add_norm(x, layer(hidden), norm),
         "product into the sum, then norm": lambda: fused.norm_of(
-            x.addmm_(hidden, layer.weight.t()), None, norm
+            fused.added(x, hidden, layer.weight), layer.bias, norm
         ),
     }
     for name, work in works.items():
@@ -109,18 +118,56 @@ def _others(bench: Measuring) -> None:
             _add(bench, f"{name}, {PLAIN}", work)
 
 
-def _attention(bench: Measuring) -> None:
-    """Queries, keys and values side by side, as the backbone has them."""
+def _attention(bench: Measuring, kernels: ModuleType) -> None:
+    """Queries, keys and values side by side, as ViT-S has them; a class token and registers are too much for
+    whole blocks."""
     count, patches = bench.size.batches[1], (bench.size.pixels // 14) ** 2
-    for length in (patches, patches + 1):
-        qkv = torch.randn(count, length, 3 * 6 * 64, device=bench.device).half()
-        q, k, v = rearrange(qkv, "n l (three h d) -> three n h l d", three=3, h=6)
-        for name, backend in BACKENDS.items():
-            with sdpa_kernel(backend):
+
+    def of(length: int) -> Tensor:
+        return torch.randn(count, length, 3 * 6 * 64, device=bench.device).half()
+
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        for length in (patches, patches + 1, patches + 5, patches + 128):
+            qkv = of(length)
+            _add(
+                bench,
+                f"attention of {length} tokens, cuDNN",
+                lambda qkv=qkv: fused._attention(qkv, 6, 0),
+            )
+        qkv = of(patches + 1)
+        _add(
+            bench,
+            f"attention of {patches} of {patches + 1} tokens, cuDNN",
+            lambda: fused._attention(qkv, 6, 1),
+        )
+        expected = fused._attention(qkv, 6, 0)
+    for shape in ATTENTIONS:
+        found = kernels.attention(qkv, 6, shape=shape)
+        torch.testing.assert_close(found, expected, rtol=0.01, atol=2e-3)
+        said = "{} queries, {} keys, {} warps, {} on their way".format(*shape)
+        used = " (in use)" if shape == kernels.ATTENTION else ""
+        _add(
+            bench,
+            f"attention of {patches + 1} tokens, kernel, {said}{used}",
+            lambda shape=shape: kernels.attention(qkv, 6, shape=shape),
+        )
+    _add(
+        bench,
+        f"attention of the odd one of {patches + 1} tokens, kernel",
+        lambda: kernels.attention(qkv, 6, only_odd=True),
+    )
+    for length in (patches + 1, patches + 5):
+        qkv, tokens = of(length), torch.randn(count, length, 384, device=bench.device).half()
+        weight = torch.randn(384, 384, device=bench.device).half() / 100
+        results = []
+        for way in fused.WAYS:
+            with attention_by(way):
+                results.append(fused.attended(tokens.clone(), qkv, 6, weight))
+                torch.testing.assert_close(results[-1], results[0], rtol=0.01, atol=4e-3)
                 _add(
                     bench,
-                    f"attention of {length} tokens, {name}",
-                    lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v),
+                    f"attention of {length} tokens and product into the sum, {way}",
+                    lambda: fused.attended(tokens, qkv, 6, weight),  # noqa: B023
                 )
 
 
