@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from gpu_speed_parts import PLAIN, HostVideo, Measuring, attention_by, graphed, plain
+from gpu_speed_parts import PLAIN, HostVideo, Measuring, graphed, plain
 from gpu_speed_steps import measure_steps
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -44,7 +44,7 @@ from lastseen.index import Index
 from lastseen.index.fine import FineFeatures
 from lastseen.index.recorder import Recorder
 from lastseen.index.search import search
-from lastseen.model import VQLoCConfig, fused
+from lastseen.model import VQLoCConfig
 from lastseen.model.inputs import resized, resized_by_products
 from lastseen.track import TrackRule
 
@@ -76,8 +76,6 @@ class Bench(Measuring):
         with ExitStack() as stack:
             if variant == PLAIN:
                 stack.enter_context(plain())
-            if variant in fused.WAYS:
-                stack.enter_context(attention_by(variant))
             began = time.perf_counter()
             localizer.predict_encoded(footage, pieces(), [views], [total])
             self.wait()
@@ -86,8 +84,7 @@ class Bench(Measuring):
                 lambda: localizer.predict_encoded(footage, pieces(), [views], [total]), warm_up=0
             )
             alone = self.median(lambda: [None for _ in pieces()], warm_up=0)
-        said = f"attention {variant}" if variant in fused.WAYS else variant
-        name = f"{engine}{', ' if said else ''}{said}, batch {batch}"
+        name = f"{engine}{', ' if variant else ''}{variant}, batch {batch}"
         more = {"encode alone": round(total / alone, 1), "first run s": round(first_s, 2), "frames": total}
         self.add("cold", model, name, "frames/s", round(total / whole, 1), **more)
 
@@ -278,9 +275,6 @@ def main() -> None:
     plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, PLAIN)))
     if on_gpu:
         plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, "graphs")))
-        for way in fused.WAYS:
-            if way != fused.ATTENTION:
-                plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, way)))
     plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", "torch-bf16", middle)))
     plan.append(("upload", "-", bench.upload, (small,)))
     for model in bench.models:

@@ -209,16 +209,6 @@ def plain() -> Iterator[None]:
         fused._kernels_for = chosen
 
 
-@contextmanager
-def attention_by(way: fused.Way) -> Iterator[None]:
-    chosen = fused.ATTENTION
-    fused.ATTENTION = way
-    try:
-        yield
-    finally:
-        fused.ATTENTION = chosen
-
-
 def captured(work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
     """`work` as a CUDA graph, and what each replay writes anew. Kernels are compiled before."""
     aside = torch.cuda.Stream()

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import torch
 import torch.nn.functional as F
-from gpu_speed_parts import PLAIN, Measuring, attention_by, captured, plain
+from gpu_speed_parts import PLAIN, Measuring, captured, plain
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -129,46 +129,32 @@ def _attention(bench: Measuring, kernels: ModuleType) -> None:
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         for length in (patches, patches + 1, patches + 5, patches + 128):
             qkv = of(length)
-            _add(
-                bench,
-                f"attention of {length} tokens, cuDNN",
-                lambda qkv=qkv: fused._attention(qkv, 6, 0),
-            )
+            _add(bench, f"attention of {length} tokens, cuDNN", lambda qkv=qkv: fused._attention(qkv, 6))
         qkv = of(patches + 1)
-        _add(
-            bench,
-            f"attention of {patches} of {patches + 1} tokens, cuDNN",
-            lambda: fused._attention(qkv, 6, 1),
-        )
-        expected = fused._attention(qkv, 6, 0)
+        expected = fused._attention(qkv, 6)
     for shape in ATTENTIONS:
-        found = kernels.attention(qkv, 6, shape=shape)
+        found = kernels.attention(qkv, 6, shape)
         torch.testing.assert_close(found, expected, rtol=0.01, atol=2e-3)
         said = "{} queries, {} keys, {} warps, {} on their way".format(*shape)
         used = " (in use)" if shape == kernels.ATTENTION else ""
         _add(
             bench,
             f"attention of {patches + 1} tokens, kernel, {said}{used}",
-            lambda shape=shape: kernels.attention(qkv, 6, shape=shape),
+            lambda shape=shape: kernels.attention(qkv, 6, shape),
         )
-    _add(
-        bench,
-        f"attention of the odd one of {patches + 1} tokens, kernel",
-        lambda: kernels.attention(qkv, 6, only_odd=True),
-    )
     for length in (patches + 1, patches + 5):
         qkv, tokens = of(length), torch.randn(count, length, 384, device=bench.device).half()
         weight = torch.randn(384, 384, device=bench.device).half() / 100
-        results = []
-        for way in fused.WAYS:
-            with attention_by(way):
-                results.append(fused.attended(tokens.clone(), qkv, 6, weight))
-                torch.testing.assert_close(results[-1], results[0], rtol=0.01, atol=4e-3)
-                _add(
-                    bench,
-                    f"attention of {length} tokens and product into the sum, {way}",
-                    lambda: fused.attended(tokens, qkv, 6, weight),  # noqa: B023
-                )
+        name = f"attention of {length} tokens and product into the sum"
+
+        def work(tokens: Tensor = tokens, qkv: Tensor = qkv, weight: Tensor = weight) -> Tensor:
+            return fused.attended(tokens, qkv, 6, weight)
+
+        found = work(tokens.clone())  # before timing, which adds to the tokens again and again
+        with plain():
+            torch.testing.assert_close(found, work(), rtol=0.01, atol=4e-3)
+            _add(bench, f"{name}, {PLAIN}", work)
+        _add(bench, f"{name}, kernel", work)
 
 
 def _add(bench: Measuring, name: str, work: Callable[[], object], times: int = 20) -> None:

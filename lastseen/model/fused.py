@@ -18,7 +18,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from types import ModuleType
-from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -34,9 +33,6 @@ HALVES = (torch.float16, torch.bfloat16)
 LONGEST_ROW = 2048
 SPACES = (16, 32, 64, 128)  # tokens a frame that local attention's kernel can take
 HEAD_SIZES = (16, 32, 64, 128)  # that attention's kernel can take
-Way = Literal["kernel", "split", "pytorch"]
-ATTENTION: Way = "kernel"  # what attends on GPUs, see `attended`; chosen by `gpu_speed.py --only fused cold`
-WAYS: tuple[Way, ...] = get_args(Way)
 
 
 def add_norm(x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
@@ -70,27 +66,19 @@ def attended(tokens: Tensor, qkv: Tensor, heads: int, weight: Tensor) -> Tensor:
     """tokens [n, l, c] + what attention mixes from queries, keys and values [n, l, 3 c], times weight [c, c]
 
     cuDNN takes 256 queries and 128 keys at a time, so one token more than 1024 costs 5/4 times 9/8. The
-    kernel has small blocks for what is too much. "split" leaves it only the odd queries.
+    kernel has small blocks for what is too much.
     """
     kernels = _kernels_for(tokens)
-    if kernels is None or ATTENTION == "pytorch" or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
-        return added(tokens, _attention(qkv, heads, 0), weight)
-    if ATTENTION == "kernel":
-        with _on(tokens):
-            return added(tokens, kernels.attention(qkv, heads), weight)
+    if kernels is None or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
+        return added(tokens, _attention(qkv, heads), weight)
     with _on(tokens):
-        few = kernels.attention(qkv, heads, only_odd=True)
-    odd = few.shape[1]
-    many = _attention(qkv, heads, odd)
-    tokens[:, :odd] += F.linear(few, weight)
-    tokens[:, odd:].baddbmm_(many, weight.t().expand(len(many), -1, -1))
-    return tokens
+        return added(tokens, kernels.attention(qkv, heads), weight)
 
 
-def _attention(qkv: Tensor, heads: int, first: int) -> Tensor:
-    """[n, l, 3 c] -> [n, l - first, c], of the queries from the first on"""
+def _attention(qkv: Tensor, heads: int) -> Tensor:
+    """[n, l, 3 c] -> [n, l, c]"""
     q, k, v = rearrange(qkv, "n l (three h d) -> three n h l d", three=3, h=heads)
-    return rearrange(F.scaled_dot_product_attention(q[:, :, first:], k, v), "n h l d -> n l (h d)")
+    return rearrange(F.scaled_dot_product_attention(q, k, v), "n h l d -> n l (h d)")
 
 
 def conv_leaky(pictures: Tensor, conv: nn.Conv2d, slope: float) -> Tensor:
@@ -209,4 +197,4 @@ def compare(kernels: ModuleType, device: torch.device, dtype: torch.dtype = torc
     qkv, seen = some(2, 4, 64, 3 * 256), frames_seen(4, 2, torch.tensor([4, 3]), device)
     same("local attention", kernels.local_attention(qkv, seen, 8), local_attention(qkv.float(), seen, 8))
     qkv = some(1, 257, 3 * 128)
-    same("attention", kernels.attention(qkv, 2), _attention(qkv.float(), 2, 0))
+    same("attention", kernels.attention(qkv, 2), _attention(qkv.float(), 2))

@@ -17,7 +17,7 @@ from lastseen.model.inputs import MIDDLE, SPREAD
 
 TILE = 2048  # numbers that a program holds at once: several rows if they are short
 NORM_WARPS = 1  # a row within one warp is summed without shared memory
-ATTENTION = (128, 64, 4, 3)  # queries and keys at a time, warps, blocks of keys on their way
+ATTENTION = (128, 64, 8, 3)  # queries and keys at a time, warps, blocks of keys on their way
 
 
 def add_norm(
@@ -260,35 +260,25 @@ def _local_attention(
     tl.store(into, (sums / weights[:, None]).to(mixed.dtype.element_ty), column < HEAD)
 
 
-def attention(
-    qkv: Tensor, heads: int, only_odd: bool = False, shape: tuple[int, int, int, int] = ATTENTION
-) -> Tensor:
+def attention(qkv: Tensor, heads: int, shape: tuple[int, int, int, int] = ATTENTION) -> Tensor:
     """Queries, keys and values side by side [n, l, 3 c] -> [n, l, c]; c / heads a power of two from 16 on
 
     A class token makes lengths that are a little more than whole blocks. So what is odd comes first: the
-    first l % block keys are a small block of their own, and so are queries. `only_odd`: those queries alone,
-    [n, l % block, c].
+    first l % block keys are a small block of their own, and so are queries.
     """
     assert qkv.is_contiguous()
     queries, keys, warps, stages = shape
     pictures, length, dim = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
-    whole, odd = divmod(length, queries)
-    rows = odd if only_odd else length
-    mixed = torch.empty((pictures, rows, dim), dtype=qkv.dtype, device=qkv.device)
-    first, last = whole if only_odd else 0, whole + (odd > 0)
-    if not mixed.numel():
-        return mixed
-    _attention[(last - first, heads, pictures)](
+    mixed = torch.empty((pictures, length, dim), dtype=qkv.dtype, device=qkv.device)
+    _attention[(triton.cdiv(length, queries), heads, pictures)](
         qkv,
         mixed,
-        first,
-        rows,
         math.log2(math.e) / math.sqrt(dim // heads),
         LENGTH=length,
         DIM=dim,
         HEAD=dim // heads,
         QUERIES=queries,
-        FEW_QUERIES=_small(odd),
+        FEW_QUERIES=_small(length % queries),
         KEYS=keys,
         FEW_KEYS=_small(length % keys),
         num_warps=warps,
@@ -301,12 +291,10 @@ def _small(count: int) -> int:
     return max(16, triton.next_power_of_2(count))
 
 
-@triton.jit(do_not_specialize=["first", "rows"])
+@triton.jit
 def _attention(
     qkv,
     mixed,
-    first,
-    rows,
     scale,
     LENGTH: tl.constexpr,
     DIM: tl.constexpr,
@@ -317,9 +305,9 @@ def _attention(
     FEW_KEYS: tl.constexpr,
 ):
     ODD: tl.constexpr = LENGTH % QUERIES
-    block, head, picture = first + tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    block, head, picture = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     qkv += picture * (LENGTH * 3 * DIM) + head * HEAD
-    mixed += picture * rows * DIM + head * HEAD
+    mixed += picture * (LENGTH * DIM) + head * HEAD
     if block < LENGTH // QUERIES:
         at = ODD + block * QUERIES
         _attend(qkv, mixed, at, LENGTH, scale, LENGTH, DIM, HEAD, QUERIES, KEYS, FEW_KEYS)
