@@ -10,173 +10,46 @@ Models have random weights: speed does not depend on them. Sections:
     hour       a further question to an hour of full features on the GPU, the query's encoding included
     compact    the same to an index that keeps a few tokens a frame: coarse scores from disk, candidates
                encoded again from frames in host memory (decoding them from a file is not in it)
+    fused      what takes one pass (lastseen.model.fused) against PyTorch's own operations, after a check that
+               both give the same
     kernels    where the time goes
 
-Each figure is the median of several runs after a warm-up. A section that fails is reported and the rest runs.
+Each figure is the median of several runs after a warm-up. A section that fails is reported, the rest runs,
+and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
+import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from gpu_speed_parts import PLAIN, HostVideo, Measuring, graphed, plain
+from gpu_speed_steps import measure_steps
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
 
+from lastseen.box import Letterbox
+from lastseen.engine.upload import Upload
 from lastseen.index import Index
 from lastseen.index.fine import FineFeatures
 from lastseen.index.recorder import Recorder
 from lastseen.index.search import search
-from lastseen.localizer import Localizer
-from lastseen.model import VIT_S, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.query import Query
+from lastseen.model import VQLoCConfig
+from lastseen.model.inputs import resized, resized_by_products
 from lastseen.track import TrackRule
-from lastseen.train.recipes import synth_small
-from lastseen.video import Frame
-
-TARGETS = {  # what is to be shown on one H200
-    ("cold", "ViT-B"): ("frames/s", 1800.0),
-    ("cold", "ViT-S"): ("frames/s", 5000.0),
-    ("pipeline", "ViT-B"): ("frames/s", 1000.0),
-    ("pipeline", "ViT-S"): ("frames/s", 2000.0),
-    ("hour", "ViT-B"): ("s", 0.5),
-    ("hour", "ViT-S"): ("s", 0.5),
-    ("compact", "ViT-S"): ("s", 2.0),
-}
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much is measured."""
-
-    pixels: int = 448
-    width: int = 1920
-    height: int = 1080
-    frames: int = 1920  # of a cold video, in half precision
-    slow_frames: int = 192  # the same, in float32
-    host_frames: int = 600  # distinct ones in host memory
-    hour: int = 18_000
-    batches: tuple[int, ...] = (32, 64, 128)
-    repeats: int = 3
-
-
-TOY = Size(
-    pixels=112,
-    width=192,
-    height=108,
-    frames=96,
-    slow_frames=64,
-    host_frames=40,
-    hour=200,
-    batches=(4, 8),
-    repeats=1,
-)
-
-
-class HostVideo:
-    """Frames in host memory, as a decoder would hand them out; few are repeated to make many."""
-
-    path = Path("host memory")
-
-    def __init__(self, size: Size, frames: int, fps: float = 5.0) -> None:
-        rng = np.random.default_rng(0)
-        base = rng.integers(0, 256, (size.height + size.host_frames, size.width, 3), dtype=np.uint8)
-        self.images = [base[i : i + size.height].copy() for i in range(size.host_frames)]
-        self.width, self.height, self.total, self.fps = size.width, size.height, frames, fps
-        self.duration_s = frames / fps
-
-    def frame_count(self, fps: float) -> int:
-        return self.total
-
-    def frames(
-        self, fps: float, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
-    ) -> Generator[Frame, None, None]:
-        stop = self.total if end_s is None else min(self.total, round(end_s * fps))
-        for number in range(round(start_s * fps), stop):
-            yield Frame(number, number / fps, self.images[number % len(self.images)])
-
-
-class Bench:
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.device = torch.device(arguments.device)
-        self.size = TOY if arguments.toy else Size()
-        self.out: Path | None = arguments.out
-        self.wanted: list[str] = arguments.only
-        self.rows: list[dict[str, Any]] = []
-        self.notes: dict[str, Any] = {"torch": torch.__version__, "device": self._device_name()}
-        self.models = {name: made.to(self.device) for name, made in _models(arguments.toy).items()}
-        self.query = Query.from_array(
-            np.random.default_rng(1).integers(0, 256, (200, 160, 3), dtype=np.uint8)
-        )
-
-    def _device_name(self) -> str:
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
-
-    # --- measuring ---
-
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def median(self, work: Callable[[], object], repeats: int | None = None, warm_up: int = 1) -> float:
-        for _ in range(warm_up):
-            work()
-        self.wait()
-        times = []
-        for _ in range(repeats or self.size.repeats):
-            began = time.perf_counter()
-            work()
-            self.wait()
-            times.append(time.perf_counter() - began)
-        return statistics.median(times)
-
-    def section(self, name: str, model: str, work: Callable[..., None], options: tuple[Any, ...]) -> None:
-        if self.wanted and name not in self.wanted:
-            return
-        began = time.perf_counter()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(self.device)
-        try:
-            work(*options)
-        except Exception as error:
-            traceback.print_exc()
-            problem = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            self.add(name, model, " ".join(map(str, options[1:])), "", 0.0, problem=problem)
-        took = self.notes.setdefault("section seconds", {})
-        took[name] = round(took.get(name, 0.0) + time.perf_counter() - began, 1)
-        self.save()
-
-    def add(self, section: str, model: str, variant: str, unit: str, value: float, **more: Any) -> None:
-        peak = torch.cuda.max_memory_allocated(self.device) / 2**30 if self.device.type == "cuda" else 0.0
-        row = {"section": section, "model": model, "variant": variant, "unit": unit, "value": value}
-        self.rows.append({**row, "peak_gib": round(peak, 2), **more})
-        print(json.dumps(self.rows[-1]), flush=True)
-
-    def save(self) -> None:
-        if self.out is not None:
-            text = json.dumps({"notes": self.notes, "rows": self.rows}, indent=1)
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.out.write_text(text + "\n")
-
-    def localizer(self, model: str, engine: str, batch: int, **options: Any) -> Localizer:
-        made = Localizer(self.models[model], device=self.device, batch=batch, engine=engine, **options)
-        made.clips_at_once = max(made.clips_at_once, 2)  # the CPU's toy run takes the GPU's way
-        return made
-
-    # --- sections ---
-
+class Bench(Measuring):
     @torch.inference_mode()
     def cold(self, model: str, engine: str, batch: int, variant: str = "") -> None:
         """Frames of the model's own size, on the GPU."""
@@ -191,7 +64,7 @@ class Bench:
         )
         encode = localizer.engine.encode_frames
         if variant == "graphs":
-            encode = _graphed(encode, frames[:batch])
+            encode = graphed(encode, frames[:batch])
         views = localizer.encode_query(self.query)
         footage = HostVideo(replace(size, width=side, height=side, host_frames=1), total)
 
@@ -201,14 +74,16 @@ class Bench:
                 yield encode(frames[at : at + batch]).to(localizer.feature_dtype)
 
         with ExitStack() as stack:
-            if variant == "cudnn attention":
-                stack.enter_context(_cudnn_first())
+            if variant == PLAIN:
+                stack.enter_context(plain())
             began = time.perf_counter()
             localizer.predict_encoded(footage, pieces(), [views], [total])
             self.wait()
             first_s = time.perf_counter() - began
-            whole = self.median(lambda: localizer.predict_encoded(footage, pieces(), [views], [total]))
-            alone = self.median(lambda: [None for _ in pieces()])
+            whole = self.median(
+                lambda: localizer.predict_encoded(footage, pieces(), [views], [total]), warm_up=0
+            )
+            alone = self.median(lambda: [None for _ in pieces()], warm_up=0)
         name = f"{engine}{', ' if variant else ''}{variant}, batch {batch}"
         more = {"encode alone": round(total / alone, 1), "first run s": round(first_s, 2), "frames": total}
         self.add("cold", model, name, "frames/s", round(total / whole, 1), **more)
@@ -218,18 +93,27 @@ class Bench:
         """Half precision against float32 on this device: random weights, real arithmetic."""
         side, count = self.size.pixels, 8
         images = list(np.random.default_rng(2).integers(0, 256, (count, side // 2, side, 3), dtype=np.uint8))
-        exact = self.localizer(model, "torch-fp32", count).engine.encode_pictures(images, count).float()
+        reference = self.localizer(model, "torch-fp32", count)
+        exact = reference.engine.encode_pictures(images, count)
+        view = reference.encode_query(self.query)[0]
+        logits = reference.engine.localize_clip(exact, view).logits
         for name in ("torch-fp16", "torch-bf16"):
-            quick = self.localizer(model, name, count).engine.encode_pictures(images, count).float()
-            cosine = torch.nn.functional.cosine_similarity(exact, quick, dim=1)
-            low, mean = cosine.min().item(), cosine.mean().item()
-            self.add("accuracy", model, f"{name} against float32", "lowest cosine", low, mean=mean)
+            engine = self.localizer(model, name, count).engine
+            cosines = {
+                "a patch's features": (exact, engine.encode_pictures(images, count), 1),
+                "a frame's logits": (logits, engine.localize_clip(exact, view).logits, -1),
+            }
+            for what, (expected, found, dim) in cosines.items():
+                cosine = F.cosine_similarity(expected.float(), found.float(), dim=dim)
+                low, mean = cosine.min().item(), cosine.mean().item()
+                variant = f"{name} against float32, {what}"
+                self.add("accuracy", model, variant, "lowest cosine", low, mean=mean)
 
     @torch.inference_mode()
     def pipeline(self, model: str, engine: str, batch: int) -> None:
         total = self.size.frames - self.size.frames % batch
         localizer = self.localizer(model, engine, batch)
-        video = self._host_video(total)
+        video = self.host_video(total)
         seconds = self.median(lambda: localizer.locate(video, self.query))  # type: ignore[arg-type]
         more = {"frames": total, "distinct": len(video.images)}
         self.add("pipeline", model, f"{engine}, batch {batch}", "frames/s", round(total / seconds, 1), **more)
@@ -237,11 +121,7 @@ class Bench:
     @torch.inference_mode()
     def upload(self, batch: int) -> None:
         """The pipeline without a model: what the way to the GPU allows, and what resizing there costs."""
-        from lastseen.box import Letterbox
-        from lastseen.engine.upload import Upload
-        from lastseen.model.inputs import letterboxed, letterboxed_by_products
-
-        video = self._host_video(4 * batch)
+        video = self.host_video(4 * batch)
         images = video.images[:batch]
         if self.device.type == "cuda":
             upload = Upload(self.device)
@@ -257,8 +137,9 @@ class Bench:
             self.add("upload", "-", "1080p to the GPU", "frames/s", round(count / seconds, 1), gb_s=rate)
         frames = torch.from_numpy(np.stack(images)).to(self.device)
         box = Letterbox.square(video.width, video.height, self.size.pixels)
-        for name, resize in (("products", letterboxed_by_products), ("interpolate", letterboxed)):
-            seconds = self.median(lambda resize=resize: resize(frames, box, 0.0))  # type: ignore[misc]
+        new = box.content_width, box.content_height
+        for name, resize in (("products", resized_by_products), ("interpolate", resized)):
+            seconds = self.median(lambda resize=resize: resize(frames, *new))  # type: ignore[misc]
             self.add("resize", "-", name, "frames/s", round(len(frames) / seconds, 1))
 
     @torch.inference_mode()
@@ -272,7 +153,7 @@ class Bench:
         features = torch.empty(shape, dtype=torch.float16, device=self.device).normal_()
         if config.fusion == "match":
             for part in features.split(1000):
-                part.copy_(torch.nn.functional.normalize(part.float(), dim=1))
+                part.copy_(F.normalize(part.float(), dim=1))
         video = HostVideo(replace(self.size, host_frames=1), self.size.hour)
 
         def ask() -> None:
@@ -280,19 +161,19 @@ class Bench:
             found = localizer.predict_encoded(video, [features], [views], [self.size.hour])[0]
             localizer.tracks(found)
 
-        seconds = self.median(ask, warm_up=2)
+        seconds = self.median(ask)
         encoding = self.median(lambda: localizer.encode_query(self.query))
         name = f"{engine}, {localizer.clips_at_once} clips at once"
         more = {"of it the query": round(encoding, 4), "features GiB": round(features.nbytes / 2**30, 2)}
         self.add("hour", model, name, "s", round(seconds, 3), **more)
 
     @torch.inference_mode()
-    def compact(self, model: str, engine: str) -> None:
+    def compact(self, model: str, engine: str, *candidates: int) -> None:
         """No track is reported (threshold above 1), so that random scores do not lead it on; instead the
         second figure looks at as many clips as a thing that was seen may cost at most."""
         batch = self.size.batches[0]
         localizer = self.localizer(model, engine, batch, rule=TrackRule(threshold=1.1))
-        video = self._host_video(self.size.hour)
+        video = self.host_video(self.size.hour)
         with tempfile.TemporaryDirectory() as folder, Index(folder, create=True) as index:
             began = time.perf_counter()
             index.bind(localizer)
@@ -323,22 +204,22 @@ class Bench:
             rows = index.compact(index.videos()[0])
             assert rows is not None
             FineFeatures._opened = lambda self: video  # type: ignore[assignment, method-assign, return-value]
-            for candidates in (24, 60):
+            for number, most in enumerate(candidates):
                 seconds = self.median(
-                    lambda: search(index, localizer, {"it": self.query}, candidates=candidates)  # noqa: B023
+                    lambda: search(index, localizer, {"it": self.query}, candidates=most),  # noqa: B023
+                    repeats=min(2, self.size.repeats),
+                    warm_up=0 if number else 1,
                 )
                 more = {
                     "index MB": round(rows.size_bytes() / 1e6),
                     "packing and writing s": round(stored_s, 1),
                     "of it the fingerprint s": round(bound_s, 3),
                 }
-                name = f"{engine}, {candidates} candidates"
+                name = f"{engine}, {most} candidates"
                 self.add("compact", model, name, "s", round(seconds, 3), **more)
 
     @torch.inference_mode()
     def kernels(self, model: str, engine: str, batch: int) -> None:
-        from torch.profiler import ProfilerActivity, profile
-
         localizer = self.localizer(model, engine, batch)
         side = self.size.pixels
         frames = torch.randint(0, 256, (batch, side, side, 3), dtype=torch.uint8, device=self.device)
@@ -367,75 +248,6 @@ class Bench:
             of = batch if name == "encode" else run
             self.add("kernels", model, f"{name} {of} frames", "ms", round(took * 1e3, 3))
 
-    def _host_video(self, frames: int) -> HostVideo:
-        if not hasattr(self, "_held"):
-            self._held = HostVideo(self.size, frames)
-        self._held.total, self._held.duration_s = frames, frames / self._held.fps
-        return self._held
-
-    def markdown(self) -> str:
-        """The best of each section and model, beside what was to be shown; then everything."""
-        lines = ["| section | model | best | to be shown | by |", "|---|---|---|---|---|"]
-        for (section, model), (unit, target) in TARGETS.items():
-            rows = [r for r in self.rows if (r["section"], r["model"]) == (section, model) and r["value"]]
-            if rows:
-                best = (min if unit == "s" else max)(rows, key=lambda row: row["value"])
-                sign = "<=" if unit == "s" else ">="
-                found = f"{best['value']:g} {unit} | {sign} {target:g}"
-                lines.append(f"| {section} | {model} | {found} | {best['variant']} |")
-        lines += ["", "| section | model | variant | value | peak GiB |", "|---|---|---|---|---|"]
-        for row in self.rows:
-            value = row.get("problem") or f"{row['value']:g} {row['unit']}"
-            lines.append(
-                f"| {row['section']} | {row['model']} | {row['variant']} | {value} | {row['peak_gib']} |"
-            )
-        return "\n".join(lines)
-
-
-def _models(toy: bool) -> dict[str, VQLoC]:
-    configs = {
-        "ViT-B": VQLoCConfig(),
-        "ViT-S": VQLoCConfig(backbone=VIT_S),
-        "shipped": synth_small().model,
-    }
-    if toy:
-        small = BackboneConfig(dim=64, depth=2, heads=2)
-        plain = VQLoCConfig(backbone=small, image_size=112, dim=32)
-        match = replace(plain, fusion="match", match_dim=16, query_shares=(1.0, 0.5))
-        configs = {"ViT-B": plain, "ViT-S": plain, "shipped": match}
-    torch.manual_seed(0)
-    made = {name: VQLoC.from_config(config).eval() for name, config in configs.items()}
-    for model in made.values():
-        torch.nn.init.normal_(model.head.score.weight, std=0.05)  # scores that differ, as of a trained head
-    return made
-
-
-def _cudnn_first() -> Any:
-    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
-    order += [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(order, set_priority=True)
-
-
-def _graphed(encode: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[Tensor], Tensor]:
-    """`encode` as a CUDA graph for batches of one shape."""
-    fixed = example.clone()
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(3):
-            encode(fixed)
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = encode(fixed)
-
-    def replay(frames: Tensor) -> Tensor:
-        fixed.copy_(frames)
-        graph.replay()
-        return result.clone()
-
-    return replay
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -450,22 +262,27 @@ def main() -> None:
     bench = Bench(arguments)
     quick, on_gpu, batches = "torch-fp16", bench.device.type == "cuda", bench.size.batches
     began = time.perf_counter()
-    small, middle = batches[:2]
+    small, middle, large = batches
     plan: list[tuple[str, str, Callable[..., None], tuple[Any, ...]]] = []
+    if on_gpu:
+        plan.append(("fused", "-", measure_steps, (bench,)))
     for model in bench.models:
         plan.append(("accuracy", model, bench.accuracy, (model,)))
-        plan += [("cold", model, bench.cold, (model, quick, batch)) for batch in batches]
+        plan.append(("cold", model, bench.cold, (model, quick, large)))
+    plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, 2 * large)))
     for model in ("ViT-B", "ViT-S"):
-        plan.append(("cold", model, bench.cold, (model, quick, middle, "cudnn attention")))
-        if on_gpu:
-            plan.append(("cold", model, bench.cold, (model, quick, middle, "graphs")))
+        plan.append(("cold", model, bench.cold, (model, quick, middle)))
+    plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, PLAIN)))
+    if on_gpu:
+        plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, "graphs")))
     plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", "torch-bf16", middle)))
     plan.append(("upload", "-", bench.upload, (small,)))
     for model in bench.models:
-        plan += [("pipeline", model, bench.pipeline, (model, quick, batch)) for batch in (small, middle)]
+        plan.append(("pipeline", model, bench.pipeline, (model, quick, middle)))
         plan.append(("hour", model, bench.hour, (model, quick, 16)))
-    plan += [("hour", "ViT-S", bench.hour, ("ViT-S", quick, at_once)) for at_once in (8, 32)]
-    plan += [("compact", model, bench.compact, (model, quick)) for model in ("shipped", "ViT-S")]
+    plan.append(("hour", "ViT-S", bench.hour, ("ViT-S", quick, 32)))
+    plan.append(("compact", "shipped", bench.compact, ("shipped", quick, 24, 60)))
+    plan.append(("compact", "ViT-S", bench.compact, ("ViT-S", quick, 24)))
     plan += [("kernels", model, bench.kernels, (model, quick, middle)) for model in bench.models]
     plan += [("cold", model, bench.cold, (model, "torch-fp32", small)) for model in ("ViT-B", "ViT-S")]
     if on_gpu and not arguments.no_compile:
@@ -478,6 +295,8 @@ def main() -> None:
     bench.notes["markdown"] = bench.markdown()
     bench.save()
     print(bench.markdown())
+    if any("problem" in row for row in bench.rows):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from lastseen.errors import IndexStoreError, LastSeenError
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
-from lastseen.model import VQLoC, VQLoCConfig
-from lastseen.model.inputs import letterboxed, letterboxed_by_products
+from lastseen.model import Backbone, VQLoC, VQLoCConfig
+from lastseen.model.inputs import letterboxed, resized, resized_by_products
 from lastseen.model.quick import QuickBackbone, quick
 from lastseen.query import Query
 from lastseen.video import Video
@@ -37,6 +37,7 @@ CONFIGS: dict[str, VQLoCConfig] = {
         SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), mask_query=True, query_size=56
     ),
     "attention and match": replace(SMALL, match_dim=16),
+    "fine": replace(SMALL, fine=True, image_size=224),
 }
 
 
@@ -66,7 +67,7 @@ def test_a_quick_model_is_the_same_model(config):
     model = randomised(VQLoC.from_config(config))
     same = quick(model, torch.float32)
     generator = torch.Generator().manual_seed(1)
-    clip = torch.randn(7, 3, 112, 112, generator=generator)
+    clip = torch.randn(7, 3, config.image_size, config.image_size, generator=generator)
     shape = (1, 3 * len(config.query_shares), config.query_px, config.query_px)
     query = model.encode_query(torch.randn(shape, generator=generator))
     features = model.encode(clip)
@@ -106,14 +107,29 @@ def test_clips_of_a_run_get_the_predictions_of_each_alone(config, context):
         torch.testing.assert_close(run.boxes[0], boxes, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [(320, 180), (180, 320), (1000, 760), (112, 112), (50, 40)])
+SIZES = [(320, 180), (180, 320), (1000, 760), (112, 112), (50, 40)]
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_resizing_by_products_is_resizing(size):
     frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
-    box = Letterbox.square(*size, 112)
-    expected = letterboxed(frames, box, 0.3)
-    torch.testing.assert_close(letterboxed_by_products(frames, box, 0.3, torch.float32), expected)
-    half = letterboxed_by_products(frames, box, 0.3)
-    torch.testing.assert_close(half.float(), expected, rtol=0, atol=0.005)  # a quarter of a grey level
+    expected = resized(frames, 112, 84)
+    torch.testing.assert_close(resized_by_products(frames, 112, 84, torch.float32) / 255, expected)
+    half = resized_by_products(frames, 112, 84)
+    torch.testing.assert_close(half.float(), 255 * expected, rtol=0, atol=0.25)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("registers", [0, 4])
+def test_frames_as_they_come_have_the_features_of_their_pictures(size, registers):
+    frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
+    backbone = randomised(Backbone(replace(SMALL.backbone, registers=registers)))
+    for box in (Letterbox.square(*size, 112), Letterbox.snug(*size, 112, 14)):
+        expected = backbone(letterboxed(frames, box, 0.3))
+        exact = QuickBackbone(backbone, torch.float32).of_frames(frames, box, 0.3)
+        torch.testing.assert_close(exact, expected, rtol=1e-4, atol=1e-4)
+        assert cosine(QuickBackbone(backbone, torch.float16).of_frames(frames, box, 0.3), expected) > 0.9999
 
 
 @pytest.fixture(scope="module")

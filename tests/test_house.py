@@ -33,6 +33,7 @@ ONLY_IN = {
     "pydantic": ["web"],
     "uvicorn": ["web"],
     "openvino": ["engine"],
+    "triton": ["model"],
 }
 
 

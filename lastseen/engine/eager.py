@@ -13,7 +13,6 @@ from lastseen.box import Box, Letterbox
 from lastseen.engine.upload import Upload
 from lastseen.errors import LastSeenError
 from lastseen.model import Predictions, VQLoC
-from lastseen.model.inputs import letterboxed_by_products
 from lastseen.model.patch_match import PatchMatcher
 from lastseen.model.quick import QuickBackbone, quick
 
@@ -89,12 +88,6 @@ class Float16Engine(Engine):
             super().__init__(model, device)
         else:
             super().__init__(_quick(model, torch.float16), device, torch.float16)
-
-    def encode_frames(self, frames: Tensor) -> Tensor:
-        if not frames.is_cuda:
-            return super().encode_frames(frames)
-        letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
-        return self.model.encode(letterboxed_by_products(frames, letterbox, self.model.padding))
 
 
 class BFloat16Engine(Float16Engine):
