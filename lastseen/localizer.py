@@ -100,7 +100,7 @@ class Localizer:
         many sightings are looked at again, enlarged; by default as many as the model's rule was fitted with.
         """
         where = best_device() if device is None else checked_device(device)
-        batch = 32 if where.type == "cuda" else 4
+        batch = 64 if where.type == "cuda" else 4
         model: PatchMatcher | VQLoC
         if path is not None and os.fspath(path) == TRAINING_FREE:
             model, rule = load_patch_matcher(), TRAINING_FREE_RULE
