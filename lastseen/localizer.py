@@ -191,7 +191,8 @@ class Localizer:
             parts = [pictures[at : at + self.batch] for at in range(0, len(pictures), self.batch)]
             features = torch.cat([self.encode_pictures(part) for part in parts])
             boxes, logits = self.localize_clip(features, views)
-            seen.append((sighting, sighting.to_px(boxes), logits))
+            inside = sighting.to_px(boxes).clip(0, [video.width, video.height] * 2)
+            seen.append((sighting, inside, logits))
         return replaced(predictions, seen)
 
     @torch.inference_mode()

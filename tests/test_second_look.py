@@ -128,6 +128,7 @@ def test_sightings_are_looked_at_again_and_the_answer_stays_right(localizer, vid
     near = {n for n, place in enumerate(PLACES) if any(PLACES[max(0, n - RIM - 2) : n + RIM + 3])}
     assert len(changed) >= 10
     assert set(changed.tolist()) <= near
+    assert (twice.boxes_px >= 0).all() and (twice.boxes_px <= [320, 180, 320, 180]).all()
     earlier, last = localizer.tracks(twice)
     assert earlier.boxes[2].iou(box_at(HERE)) > 0.5
     assert last.boxes[2].iou(box_at(THERE)) > 0.5
