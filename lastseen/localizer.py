@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.patch_match import PatchMatcher
 from lastseen.query import Query
-from lastseen.second_look import likeliest, replaced
+from lastseen.second_look import Looks, Sighting, likeliest, replaced
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track
 from lastseen.video import Video
 from lastseen.weights import bundled_model, load_model, load_patch_matcher, load_rule
@@ -176,24 +177,38 @@ class Localizer:
         return [self.look_again(video, view, predictions) for view, predictions in zip(views, found)]
 
     def look_again(
-        self, video: Video, views: list[Tensor], predictions: FramePredictions, first: int = 0
+        self,
+        video: Video,
+        views: list[Tensor],
+        predictions: FramePredictions,
+        first: int = 0,
+        known: Looks | None = None,
     ) -> FramePredictions:
-        """The likeliest sightings of a first look again, enlarged. The predictions begin at frame `first`."""
+        """The likeliest sightings of a first look again, enlarged. The predictions begin at frame `first`;
+        `known` are looks that need not be repeated, and gets the others."""
         if not self.looks or not len(predictions):
             return predictions
-        seen = []
-        for sighting in likeliest(
-            predictions, self.rule, video.width, video.height, most_frames=self.model.clip_length
-        ):
-            start, stop = first + sighting.start, first + sighting.stop
-            with closing(video.frames(self.fps, start_s=start / self.fps, end_s=stop / self.fps)) as frames:
-                pictures = sighting.cut([frame.image for frame in frames])
-            parts = [pictures[at : at + self.batch] for at in range(0, len(pictures), self.batch)]
-            features = torch.cat([self.encode_pictures(part) for part in parts])
-            boxes, logits = self.localize_clip(features, views)
-            inside = sighting.to_px(boxes).clip(0, [video.width, video.height] * 2)
-            seen.append((sighting, inside, logits))
-        return replaced(predictions, seen)
+        known = {} if known is None else known
+        sightings = likeliest(predictions, self.rule, video.width, video.height, self.model.clip_length)
+        for sighting in sightings:
+            if sighting.key not in known:
+                features = self._enlarged(video, sighting, first)
+                if len(features):
+                    boxes, logits = self.localize_clip(features, views)
+                    boxes_px = sighting.shortened(len(logits)).to_px(boxes)
+                    known[sighting.key] = boxes_px.clip(0, [video.width, video.height] * 2), logits
+        looks = [(sighting, known[sighting.key]) for sighting in sightings if sighting.key in known]
+        return replaced(predictions, [(sighting.shortened(len(look[1])), look) for sighting, look in looks])
+
+    def _enlarged(self, video: Video, sighting: Sighting, first: int) -> Tensor:
+        """Features of its windows, a batch at a time: frames may be large."""
+        start, stop = first + sighting.start, first + sighting.stop
+        parts: list[Tensor] = [torch.empty(0)]
+        with closing(video.frames(self.fps, start_s=start / self.fps, end_s=stop / self.fps)) as frames:
+            windows = sighting.cut(frame.image for frame in frames)
+            while pictures := list(islice(windows, self.batch)):
+                parts.append(self.encode_pictures(pictures))
+        return torch.cat(parts[1:] or parts)
 
     @torch.inference_mode()
     def predict_encoded(

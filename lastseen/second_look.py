@@ -9,7 +9,7 @@ by the same model with the same pictures. What it says there takes the place of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,30 +23,50 @@ LEAST_PX = 112  # of a window's side: more than fourfold enlargement shows nothi
 STEP_PX = 16  # windows have few sizes: what resizes them is prepared for each
 RIM = 3  # frames before and after a sighting
 
-Pictures = Sequence[np.ndarray]  # [h, w, 3] uint8
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """Frames [start, stop), and the corner and side of the square window in each: [n, 2] and one for all."""
+    """What the first look saw from frame `first` to `last`, and where the second looks.
 
+    In the frames [start, start + n), at squares of `side` pixels with their upper left at `corners` [n, 2].
+    """
+
+    first: int
+    last: int
     start: int
-    stop: int
     corners: np.ndarray
     side: int
 
-    def cut(self, frames: Pictures) -> list[np.ndarray]:
-        """The windows; black where they reach beyond the picture."""
-        return [_cut(frame, int(x), int(y), self.side) for frame, (x, y) in zip(frames, self.corners)]
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.corners)
+
+    @property
+    def key(self) -> tuple[int, int, bytes]:
+        """Equal for equal looks."""
+        return self.start, self.side, self.corners.tobytes()
+
+    def cut(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """The windows; black where they reach beyond the picture. Copies: no frame is kept by its part."""
+        for frame, (x, y) in zip(frames, self.corners):
+            yield _cut(frame, int(x), int(y), self.side)
+
+    def shortened(self, frames: int) -> Sighting:
+        return replace(self, corners=self.corners[:frames])
 
     def to_px(self, boxes_unit: np.ndarray) -> np.ndarray:
         return boxes_unit * self.side + np.tile(self.corners, 2)
 
 
+Look = tuple[np.ndarray, np.ndarray]  # boxes in pixels [n, 4], logits [n]
+Looks = dict[tuple[int, int, bytes], Look]  # by a sighting's key
+
+
 def likeliest(
     predictions: FramePredictions, rule: TrackRule, width: int, height: int, most_frames: int
 ) -> list[Sighting]:
-    """The `rule.looks` best of a first look; the middle of those that last longer than `most_frames`."""
+    """The `rule.looks` best of a first look, around their peaks if they last longer than `most_frames`; not
+    those that fill the picture, where a window would show nothing larger."""
     found = all_tracks(predictions, replace(rule, threshold=0.0, peak_ratio=PEAKS))
     found.sort(key=lambda track: -track.score)
     sightings = []
@@ -64,18 +84,27 @@ def likeliest(
         # Before and after, the window stays where the thing came from and went to.
         shown = boxes[np.clip(np.arange(start, stop), first, last) - first]
         middles = uniform_filter1d((shown[:, :2] + shown[:, 2:]) / 2, 3, axis=0, mode="nearest")
-        corners = [[_corner(x, side, width), _corner(y, side, height)] for x, y in middles]
-        sightings.append(Sighting(start, stop, np.array(corners), side))
+        corners = np.array([[_corner(x, side, width), _corner(y, side, height)] for x, y in middles])
+        if side < max(width, height):
+            sightings.append(Sighting(first=first, last=last, start=start, corners=corners, side=side))
     return sightings
 
 
-def replaced(
-    predictions: FramePredictions, seen: Sequence[tuple[Sighting, np.ndarray, np.ndarray]]
-) -> FramePredictions:
-    """Each sighting's boxes (pixels) and logits in place of the first ones; where two meet, the surer."""
+def replaced(predictions: FramePredictions, seen: Sequence[tuple[Sighting, Look]]) -> FramePredictions:
+    """Each sighting's boxes (pixels) and logits in place of the first ones; where two meet, the surer.
+
+    The rest of a sighting that was too long is as much surer, or less sure, as what was looked at.
+    """
     boxes, logits = predictions.boxes_px.copy(), predictions.logits.copy()
+    for sighting, (_, its_logits) in seen:
+        change = np.median(its_logits - predictions.logits[sighting.start : sighting.stop])
+        for rest in (
+            slice(sighting.first, min(sighting.start, sighting.last + 1)),
+            slice(max(sighting.stop, sighting.first), sighting.last + 1),
+        ):
+            logits[rest] = predictions.logits[rest] + change
     surest = np.full(len(logits), -np.inf)
-    for sighting, boxes_px, its_logits in seen:
+    for sighting, (boxes_px, its_logits) in seen:
         span = slice(sighting.start, sighting.stop)
         better = its_logits > surest[span]
         surest[span][better] = its_logits[better]
@@ -92,7 +121,7 @@ def _cut(frame: np.ndarray, x: int, y: int, side: int) -> np.ndarray:
     height, width = frame.shape[:2]
     inside = frame[max(0, y) : min(height, y + side), max(0, x) : min(width, x + side)]
     if inside.shape[:2] == (side, side):
-        return np.ascontiguousarray(inside)
+        return inside.copy()
     window = np.zeros((side, side, 3), frame.dtype)
     top, left = max(0, -y), max(0, -x)
     window[top : top + inside.shape[0], left : left + inside.shape[1]] = inside

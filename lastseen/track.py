@@ -146,8 +146,8 @@ class TrackRule:
     looks: int = 0  # sightings that are looked at again, enlarged; the other numbers are fitted with it
 
     def __post_init__(self) -> None:
-        if self.looks < 0:
-            raise ValueError(f"looks must be 0 or more, got {self.looks}")
+        if not isinstance(self.looks, int) or self.looks < 0:
+            raise ValueError(f"looks must be a whole number, 0 or more, got {self.looks}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
         return expit(self.gain * np.asarray(predictions.logits, np.float64) + self.shift)

@@ -218,7 +218,7 @@ def _ask_index(
     if as_json:
         print(json.dumps(answers_dict(str(index.folder), localizer.model.title, found, written.every)))
     else:
-        print(answers_text(found, written.every, localizer.rule.threshold, localizer.looks))
+        print(answers_text(found, written.every, localizer.rule.threshold))
     for name, findings in found.items():
         if written.wanted and findings:
             sys.stdout.flush()  # the answer stands, even if the video to draw on is gone

@@ -101,6 +101,10 @@ def calibrate(
     absent: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Questions about things that are not there.")
     ] = None,
+    looks: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Sightings to look at again; as the rule says unless given."),
+    ] = None,
     device: Device = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -116,7 +120,7 @@ def calibrate(
     from lastseen.localizer import Localizer
     from lastseen.weights import save_rule
 
-    localizer = Localizer.from_pretrained(model, device=device)
+    localizer = Localizer.from_pretrained(model, device=device, looks=looks)
     asides = load_absent(absent) if absent else ()
     with progress_bar("answering", "clips", quiet) as progress:
         answered = answer_all(localizer, load_vq2d(annotations), videos, asides, progress)

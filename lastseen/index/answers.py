@@ -30,10 +30,7 @@ def answers_dict(
     return {"schema": SCHEMA, "index": index, "model": model, "things": things}
 
 
-def answers_text(
-    found: Mapping[str, Sequence[Finding]], every: bool, threshold: float, looks: int = 0
-) -> str:
-    """`looks`: how many sightings were to be looked at again; it is said where they could not be."""
+def answers_text(found: Mapping[str, Sequence[Finding]], every: bool, threshold: float) -> str:
     lines = []
     for name, findings in found.items():
         before = f"{name}: " if len(found) > 1 else ""
@@ -51,7 +48,7 @@ def answers_text(
                 guess, score = finding.guess, f"score {finding.guess.score:.2f}, under {threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
                 lines.append(f"{before}The best guess is {finding.video.name}, {when} ({score}).")
-            if looks and not finding.looked_again:
+            if finding.no_file:
                 lines.append(f"{before}{finding.video.name} is not there for a second look: first look only.")
     return "\n".join(lines)
 

@@ -28,6 +28,7 @@ class FineFeatures:
         self.index, self.localizer, self.video = index, localizer, video
         self._rows: Rows | None = index.fine(video)
         self._video: Video | None = None
+        self._gone = False
         self._held: OrderedDict[int, Tensor] = OrderedDict()  # by number of the batch
 
     def read(self, start: int, end: int) -> Tensor:
@@ -65,11 +66,12 @@ class FineFeatures:
 
     def can_open(self) -> bool:
         """Whether the video's file is still there and is what was indexed."""
-        try:
-            self.opened()
-        except (IndexStoreError, VideoError):
-            return False
-        return True
+        if not self._gone:
+            try:
+                self.opened()
+            except (IndexStoreError, VideoError, OSError):
+                self._gone = True  # to tell may take a while: a file that changed is read to its end
+        return not self._gone
 
     def opened(self) -> Video:
         if self._video is None:

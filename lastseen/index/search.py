@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.errors import IndexStoreError, QueryError
+from lastseen.errors import IndexStoreError, QueryError, VideoError
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.compact import coarse_scores, query_vectors
 from lastseen.index.fine import FineFeatures
@@ -24,11 +24,13 @@ from lastseen.index.recorder import compact_grid
 from lastseen.index.store import Index
 from lastseen.localizer import Localizer, Progress
 from lastseen.query import Query
+from lastseen.second_look import Looks
 from lastseen.track import FramePredictions, ResponseTrack
 
 CANDIDATES = 24  # clips of the whole library that the exact model looks at first, for each thing
 LATER = 3  # times that it looks again, at what may have come after the answer
 ALMOST = 0.4  # of the score that counts as seen: a second look may find that it was
+MOST_GUESSES = 4  # videos that are looked at again for a thing that seems to be in none
 RIM = 3  # frames around a track that must have been looked at for it to be whole: half the rule's median
 
 
@@ -41,6 +43,7 @@ class Finding:
     guess: ResponseTrack | None
     predictions: FramePredictions  # from the video's first kept frame on; logit -inf where nobody looked
     looked_again: bool = False  # enlarged, in the video's file
+    no_file: bool = False  # to look at again
 
     @property
     def seen_at(self) -> float:
@@ -81,8 +84,6 @@ def search(
                 cases.look_everywhere(every, progress)
             else:
                 cases.look_closely(_candidates(index, localizer, cases, progress), candidates, every)
-            for name in things:
-                cases.look_again(name, every)
         except IndexStoreError:
             now = {video.id: video.first for video in index.videos()}
             if all(video.first == now.get(video.id) for video in kept):
@@ -103,6 +104,7 @@ class _Case:
             (start, start + len(rows), start + first, start + last) for start, rows, first, last in cut
         ]
         self.seen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._closer: Looks = {}
 
     def look(self, number: int) -> None:
         """Run the exact model on a clip, once."""
@@ -131,7 +133,8 @@ class _Case:
     def finding(self, predictions: FramePredictions | None = None, again: bool = False) -> Finding:
         predictions = predictions or self.predictions()
         if again:
-            predictions = self.localizer.look_again(self.fine.opened(), self.views, predictions, self.first)
+            video = self.fine.opened()
+            predictions = self.localizer.look_again(video, self.views, predictions, self.first, self._closer)
         tracks = [self._shifted(track) for track in self.localizer.tracks(predictions)]
         guess = None if tracks else self._shifted(self.localizer.best_guess(predictions))
         return Finding(self.fine.video, tuple(tracks), guess, predictions, again)
@@ -142,14 +145,19 @@ class _Case:
 
     def again(self, finding: Finding, every: bool) -> Finding:
         """What a second look says, once; the same if the video's file is not there to be looked at."""
-        if finding.looked_again or not self.localizer.looks or not self.fine.can_open():
+        if finding.looked_again or not self.localizer.looks:
             return finding
-        finding = self.finding(finding.predictions, again=True)
-        # What is the answer now may reach into clips that nobody looked at.
-        while missing := self._needed(every, finding.predictions) - self.seen.keys() if self.seen else ():
-            for number in sorted(missing):
-                self.look(number)
-            finding = self.finding(again=True)
+        if not self.fine.can_open():
+            return replace(finding, no_file=True)
+        try:
+            finding = self.finding(finding.predictions, again=True)
+            # What is the answer now may reach into clips that nobody looked at.
+            while missing := self._needed(every, finding.predictions) - self.seen.keys() if self.seen else ():
+                for number in sorted(missing):
+                    self.look(number)
+                finding = self.finding(again=True)
+        except (VideoError, OSError):  # it went away just now
+            return replace(finding, no_file=True)
         return finding
 
     def _needed(self, every: bool, predictions: FramePredictions) -> set[int]:
@@ -224,6 +232,8 @@ class _Cases:
             done += fine.video.frames - fine.video.first
             if progress:
                 progress(done, frames)
+        for name in self._findings:
+            self.look_again(name, every)
 
     def look_closely(self, ranked: Mapping[str, list[tuple[_Case, int]]], count: int, every: bool) -> None:
         """The exact model on the `count` most promising clips; then on those after the answer, in which
@@ -255,23 +265,35 @@ class _Cases:
         for case in touched:
             case.look_on(every)
         self._findings[name] = {case: case.finding() for case in touched}
+        self.look_again(name, every)
         return looked
 
     def look_again(self, name: str, every: bool) -> None:
-        """Enlarged, the latest sighting first, until one stands (or all); if none does, at the best guess."""
+        """Enlarged, at what would be the answer, until that has been looked at (or at all that has hope)."""
         found = self._findings[name]
-        for case, finding in sorted(found.items(), key=lambda pair: -pair[1].seen_at):
-            if case.hopeful(finding):
-                found[case] = case.again(finding, every)
-                if found[case].tracks and not every:
-                    return
-        guessed = {case: finding.guess.score for case, finding in found.items() if finding.guess}
-        if guessed and len(guessed) == len(found):
-            best = max(guessed, key=lambda case: guessed[case])
-            found[best] = best.again(found[best], every)
+        tried: set[_Case] = set()
+        while (case := _next_to_look_at(found, tried, every)) is not None:
+            tried.add(case)
+            found[case] = case.again(found[case], every)
 
     def _answered_after(self, name: str, time: float) -> bool:
         return any(finding.tracks and finding.seen_at >= time for finding in self.of(name))
+
+
+def _next_to_look_at(found: Mapping[_Case, Finding], tried: set[_Case], every: bool) -> _Case | None:
+    """The latest that may be a sighting, unless a later one stands; if nothing was seen, the best guess."""
+    waiting = [case for case, finding in found.items() if case not in tried and not finding.looked_again]
+    stands = [finding.seen_at for case, finding in found.items() if finding.tracks and case not in waiting]
+    hopeful = [case for case in waiting if case.hopeful(found[case])]
+    if stands and not every:
+        hopeful = [case for case in hopeful if found[case].seen_at > max(stands)]
+    if hopeful:
+        return max(hopeful, key=lambda case: found[case].seen_at)
+    if stands or len(tried) >= MOST_GUESSES:
+        return None
+    guessed = {case: finding.guess.score for case, finding in found.items() if finding.guess}
+    best = max(guessed, key=lambda case: guessed[case], default=None)
+    return best if best in waiting else None
 
 
 def _candidates(
