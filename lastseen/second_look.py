@@ -2,7 +2,8 @@
 
 A whole frame is searched at the model's own size, where something small is two or three patches. Around the
 best peaks of that first look a window that follows the thing is cut out of the original frames and searched
-by the same model with the same pictures. What it says there takes the place of what was said at first.
+by the same model with the same pictures. Its boxes take the place of the first ones, its scores are averaged
+with them: a look that sees more, but less of what is around.
 
     FramePredictions --likeliest--> Sightings --windows--> pictures --model--> FramePredictions
 """
@@ -22,6 +23,7 @@ ZOOM = 3.0  # a window's side, in sides of the thing: what surrounds it must sho
 LEAST_PX = 112  # of a window's side: more than fourfold enlargement shows nothing new
 STEP_PX = 16  # windows have few sizes: what resizes them is prepared for each
 RIM = 3  # frames before and after a sighting
+SHARE = 0.5  # of the second look in a score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,24 +93,28 @@ def likeliest(
 
 
 def replaced(predictions: FramePredictions, seen: Sequence[tuple[Sighting, Look]]) -> FramePredictions:
-    """Each sighting's boxes (pixels) and logits in place of the first ones; where two meet, the surer.
+    """Each sighting's boxes in place of the first, and the mean of both logits; where two meet, the surer.
 
     The rest of a sighting that was too long is as much surer, or less sure, as what was looked at.
     """
-    boxes, logits = predictions.boxes_px.copy(), predictions.logits.copy()
+    first = predictions.logits
+    boxes, logits = predictions.boxes_px.copy(), first.copy()
+    surest = np.full(len(logits), -np.inf)
     for sighting, (_, its_logits) in seen:
-        change = np.median(its_logits - predictions.logits[sighting.start : sighting.stop])
+        before = first[sighting.start : sighting.stop]
+        known = np.isfinite(before)  # an index may not have looked at all frames
+        change = SHARE * np.median(its_logits[known] - before[known]) if known.any() else 0.0
         for rest in (
             slice(sighting.first, min(sighting.start, sighting.last + 1)),
             slice(max(sighting.stop, sighting.first), sighting.last + 1),
         ):
-            logits[rest] = predictions.logits[rest] + change
-    surest = np.full(len(logits), -np.inf)
+            logits[rest] = first[rest] + change
     for sighting, (boxes_px, its_logits) in seen:
         span = slice(sighting.start, sighting.stop)
-        better = its_logits > surest[span]
-        surest[span][better] = its_logits[better]
-        boxes[span][better], logits[span][better] = boxes_px[better], its_logits[better]
+        both = (1 - SHARE) * first[span] + SHARE * its_logits
+        better = both > surest[span]
+        surest[span][better] = logits[span][better] = both[better]
+        boxes[span][better] = boxes_px[better]
     return replace(predictions, boxes_px=boxes, logits=logits)
 
 

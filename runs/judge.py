@@ -1,7 +1,7 @@
 """Reports and the rule of what runs/train_synth.py made: python runs/judge.py runs/shipped/heads
 
 Reads val.json.gz and, if there, real.json.gz; the rule is fitted on val and goes into the folder `shipped`,
-if there is one.
+if there is one. Answers are first looks here: `lastseen calibrate MODEL --looks 2` fits the rule for two.
 """
 
 from __future__ import annotations

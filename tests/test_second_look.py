@@ -90,7 +90,7 @@ def sighting(
     return Sighting(first=first, last=last, start=start, corners=np.array(corners), side=side)
 
 
-def test_what_is_seen_then_counts_and_where_two_meet_the_surer():
+def test_what_is_seen_then_counts_half_and_where_two_meet_the_surer():
     first = said((5, 10, 1.0, 80))
     boxes = np.tile([1.0, 2, 3, 4], (6, 1))
     seen = [
@@ -98,13 +98,22 @@ def test_what_is_seen_then_counts_and_where_two_meet_the_surer():
         (sighting(8, np.zeros((4, 2))), (2 * boxes[:4], np.array([1.0, 3.0, 1.0, -1.0]))),
     ]
     again = replaced(first, seen)
-    np.testing.assert_allclose(again.logits[4:13], [-6, 2, 2, 2, 2, 3, 2, -1, -6])
+    np.testing.assert_allclose(again.logits[4:13], [-6, 1.5, 1.5, 1.55, 1.5, 2, 1.5, -3.5, -6])
     np.testing.assert_allclose(again.boxes_px[9], [2, 4, 6, 8])
     np.testing.assert_allclose(again.boxes_px[10], [1, 2, 3, 4])
     assert first.logits[5] == 1.0  # untouched
 
 
-@pytest.mark.parametrize(("then", "seen"), [(3.0, 1), (-6.0, 0)])
+def test_what_nobody_looked_at_at_first_stays_so():
+    first = said((5, 10, 1.0, 80))
+    first.logits[:7] = -np.inf
+    one = sighting(5, np.zeros((6, 2)), first=3, last=12)
+    again = replaced(first, [(one, (np.zeros((6, 4)), np.full(6, 2.0)))])
+    assert not np.isnan(again.logits).any()
+    np.testing.assert_array_equal(np.isfinite(again.logits), np.isfinite(first.logits))
+
+
+@pytest.mark.parametrize(("then", "seen"), [(3.0, 1), (-8.0, 0)])
 def test_a_long_sighting_is_confirmed_or_refused_as_a_whole(then, seen):
     first = said((10, 50, 0.5, 160))
     (one,) = likeliest(first, RULE, 320, 180, most_frames=30)
