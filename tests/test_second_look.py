@@ -214,6 +214,22 @@ def _start(sighting: Sighting) -> int:
     return sighting.start
 
 
+def test_a_sighting_that_a_later_look_refuses_is_not_seen(localizer, tmp_path, monkeypatch):
+    path = write_scene(tmp_path / "scene.mp4", [*[None] * 8, *[HERE] * 6, *[None] * 60])
+    calls = []
+
+    def refusing(video, views, predictions, *rest):
+        calls.append(predictions)
+        return predictions if len(calls) == 1 else replace(predictions, logits=predictions.logits - 30)
+
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, path)
+        monkeypatch.setattr(localizer, "look_again", refusing)
+        (finding,) = search(index, localizer, {"it": Query.from_array(thing())}, candidates=1)["it"]
+    assert len(calls) > 1
+    assert not finding.tracks and finding.guess
+
+
 class Case:
     """As the search sees it: when it was last seen, how sure a guess is, what a second look makes of it."""
 

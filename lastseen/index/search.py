@@ -241,7 +241,7 @@ class _Cases:
         for name, clips in ranked.items():
             looked = self._look(name, clips, count, every)
             for _ in range(LATER):
-                latest = max((f.seen_at for f in self.of(name) if f.tracks), default=None)
+                latest = self._latest(name)
                 if latest is None or every:
                     break
                 later = [
@@ -252,7 +252,8 @@ class _Cases:
                 if not later:
                     break
                 looked |= self._look(name, later, count // 2, every)
-                if latest >= max(f.seen_at for f in self.of(name) if f.tracks):
+                now = self._latest(name)  # none: a closer look at what is best now refused it
+                if now is None or now <= latest:
                     break
 
     def _look(
@@ -275,6 +276,10 @@ class _Cases:
         while (case := _next_to_look_at(found, tried, every)) is not None:
             tried.add(case)
             found[case] = case.again(found[case], every)
+
+    def _latest(self, name: str) -> float | None:
+        """When the thing was last seen, by all that was looked at so far."""
+        return max((finding.seen_at for finding in self.of(name) if finding.tracks), default=None)
 
     def _answered_after(self, name: str, time: float) -> bool:
         return any(finding.tracks and finding.seen_at >= time for finding in self.of(name))
