@@ -203,12 +203,12 @@ class Localizer:
     def _enlarged(self, video: Video, sighting: Sighting, first: int) -> Tensor:
         """Features of its windows, a batch at a time: frames may be large."""
         start, stop = first + sighting.start, first + sighting.stop
-        parts: list[Tensor] = [torch.empty(0)]
+        parts = []
         with closing(video.frames(self.fps, start_s=start / self.fps, end_s=stop / self.fps)) as frames:
             windows = sighting.cut(frame.image for frame in frames)
             while pictures := list(islice(windows, self.batch)):
                 parts.append(self.encode_pictures(pictures))
-        return torch.cat(parts[1:] or parts)
+        return torch.cat(parts) if parts else torch.empty(0)
 
     @torch.inference_mode()
     def predict_encoded(

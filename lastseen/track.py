@@ -146,7 +146,7 @@ class TrackRule:
     looks: int = 0  # sightings that are looked at again, enlarged; the other numbers are fitted with it
 
     def __post_init__(self) -> None:
-        if not isinstance(self.looks, int) or self.looks < 0:
+        if type(self.looks) is not int or self.looks < 0:
             raise ValueError(f"looks must be a whole number, 0 or more, got {self.looks}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
