@@ -80,7 +80,6 @@ VARIANTS = [
     Variant("head", "anchors, BCE", {}, BCE, (0.12, 0.07, 40.23, 42.27)),
     Variant("head", "anchors, focal", {}, FOCAL, (0.29, 0.19, 38.58, 53.12)),
     Variant("resolution", "224 px (paper: ViT-B)", {"image_size": 224}, paper=(0.22, 0.10, 32.18, 45.84)),
-    Variant("resolution", "336 px", {"image_size": 336}),
     Variant("resolution", "672 px", {"image_size": 672}),
     Variant("fusion", "attention", PAPERS, paper=(0.29, 0.19, 38.58, 53.12)),
     Variant("fusion", "convolution", {**PAPERS, "fusion": "conv"}, paper=(0.22, 0.13, 32.27, 44.95)),

@@ -36,12 +36,10 @@ class SpatioTemporalTransformer(nn.Module):
     ) -> None:
         super().__init__()
         self.clip_length, self.grid, self.radius, self.fine = clip_length, grid, radius, fine
-        halvings = (side // grid).bit_length() - 1
-        if grid << halvings != side:
-            raise ValueError(f"the frame's grid of {side} must be {grid} times a power of two")
-        if fine and not halvings:
-            raise ValueError(f"fine needs a frame's grid larger than {grid}")
-        self.shrink = nn.Sequential(*(conv_block(dim, dim, stride=2) for _ in range(halvings)))
+        strides = _strides(side, grid)
+        if fine and strides[-1:] != [2]:
+            raise ValueError(f"fine needs a frame's grid of {2 * grid} times twos and threes, got {side}")
+        self.shrink = nn.Sequential(*(conv_block(dim, dim, stride=stride) for stride in strides))
         self.positions = nn.Parameter(torch.zeros(1, clip_length * grid * grid, dim))
         self.layers = nn.ModuleList(TemporalLayer(dim, heads, hidden) for _ in range(layers))
 
@@ -82,6 +80,18 @@ class SpatioTemporalTransformer(nn.Module):
         for layer in self.layers:
             tokens = layer(tokens, radius, seen)
         return tokens
+
+
+def _strides(side: int, grid: int) -> list[int]:
+    """Steps from a frame's grid to the small one, the largest first."""
+    left, strides = side, []
+    for stride in (3, 2):
+        while left % (stride * grid) == 0:
+            left //= stride
+            strides.append(stride)
+    if left != grid:
+        raise ValueError(f"the frame's grid of {side} must be {grid} times twos and threes")
+    return strides
 
 
 class TemporalLayer(nn.Module):
