@@ -221,7 +221,8 @@ class Localizer:
         """As `predict`, from features of `encoded` in pieces of any length and views of `encode_query`;
         each query is searched for in the frames before its end."""
         found = [_Found(end, self.device) for end in ends]
-        for start, run, first, last in self.clips(features, self.clips_at_once):
+        here = (piece.to(self.device) for piece in features)  # once, not for each query
+        for start, run, first, last in self.clips(here, self.clips_at_once):
             for one, end, views in zip(found, ends, queries):
                 if start + first < end:
                     for part in self._localized(run, views, first, last, end - start):
@@ -288,21 +289,28 @@ class Localizer:
         """
         length, context = self.model.clip_length, self._context
         step = length - 2 * context
+        size = length + (at_once - 1) * step
         start = first = 0
-        held: Tensor | None = None
+        held: list[Tensor] = []
         for piece in features:
-            held = piece if held is None else torch.cat([held, piece])
-            while len(held) >= length + (at_once - 1) * step:
-                size = length + (at_once - 1) * step
-                yield start, held[:size], first, size - context
-                start, first, held = start + at_once * step, context, held[at_once * step :]
-        if held is not None and len(held) >= length:
-            whole = (len(held) - length) // step + 1
+            held.append(piece)
+            if sum(map(len, held)) < size:
+                continue  # joined when there are enough: joining copies them
+            joined = torch.cat(held)
+            while len(joined) >= size:
+                yield start, joined[:size], first, size - context
+                start, first, joined = start + at_once * step, context, joined[at_once * step :]
+            held = [joined]
+        if not held:
+            return
+        joined = torch.cat(held)
+        if len(joined) >= length:
+            whole = (len(joined) - length) // step + 1
             size = length + (whole - 1) * step
-            yield start, held[:size], first, size - context
-            start, first, held = start + whole * step, context, held[whole * step :]
-        if held is not None and len(held) > first:
-            yield start, held, first, len(held)
+            yield start, joined[:size], first, size - context
+            start, first, joined = start + whole * step, context, joined[whole * step :]
+        if len(joined) > first:
+            yield start, joined, first, len(joined)
 
     def encoded(
         self, video: Video, start: int, end: int, progress: Progress | None = None

@@ -143,6 +143,7 @@ def test_a_clip_of_31_frames_is_refused(model):
         ({"match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.25), "query_size": 56}, 3072),
         ({"match_dim": 16, "fine": True, "image_size": 224}, 3072),
         ({"fine": True, "anchors": False, "image_size": 224}, 1),
+        ({"match_dim": 16, "fusion": "match", "fine": True, "image_size": 672}, 3072),
     ],
 )
 def test_every_variant_of_the_ablations_can_be_plugged_in(changes, candidates):
@@ -157,6 +158,19 @@ def test_every_variant_of_the_ablations_can_be_plugged_in(changes, candidates):
     split = variant.localize(features, variant.encode_query(query))
     torch.testing.assert_close(split.logits, predictions.logits, rtol=0, atol=0)
     assert VQLoCConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"image_size": 560}, "grid of 40 must be 8 times twos and threes"),
+        ({"image_size": 336, "fine": True}, "grid of 16 times twos and threes, got 24"),
+        ({"image_size": 112, "fine": True}, "grid of 16 times twos and threes, got 8"),
+    ],
+)
+def test_a_frame_that_cannot_be_shrunk_to_the_small_grid_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        VQLoC.from_config(VQLoCConfig(**{"backbone": TINY, "dim": 32, **changes}))
 
 
 @torch.no_grad()
