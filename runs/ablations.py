@@ -70,6 +70,7 @@ class Variant(NamedTuple):
 JITTER = SynthData().augment
 PLAIN = replace(NO_AUGMENT, flip=JITTER.flip, crop_scale=JITTER.crop_scale, query_jitter=True)
 SAME_LIGHT = replace(JITTER, query_jitter=False)
+STRETCHED = replace(JITTER, crop_scale=0.35, crop_ratio=0.5)
 
 VARIANTS = [
     Variant("base", "ViT-S, 448 px, maps, window 5, anchors, mining", paper=(0.31, 0.22, 47.05, 55.89)),
@@ -91,6 +92,7 @@ VARIANTS = [
     Variant("levers", "our recipe"),
     Variant("levers", "rooms with few things", walks="sparse"),
     Variant("levers", "rooms with many things", walks="crowded"),
+    Variant("levers", "crops that enlarge and stretch more", data={"augment": STRETCHED}),
     Variant("levers", "rooms alone", data={"photo_share": 0.0}),
     Variant("levers", "photographs alone", data={"photo_share": 1.0}),
     Variant("levers", "the thing in every clip, no cuts", data={"absent_share": 0.0, "cut_share": 0.0}),

@@ -190,6 +190,50 @@ def test_only_the_heads_learn_unless_the_backbone_is_asked_to():
         start_model(replace(tiny(), train_backbone_from_block=3))
 
 
+BOXES = ("head.trunk.for_box", "head.box")
+
+
+@pytest.fixture(scope="module")
+def trained_before(tmp_path_factory):
+    out = tmp_path_factory.mktemp("before") / "run"
+    torch.set_num_threads(1)
+    train(quick(), out, device="cpu")
+    return str(out / "model")
+
+
+def test_what_does_not_learn_stays_as_it_was_to_the_last_bit(tmp_path, trained_before):
+    config = quick(start=trained_before, backbone=None, train_only=BOXES)
+    train(config, tmp_path / "run", device="cpu")
+    before, after = (
+        load_file(Path(f) / "model.safetensors") for f in (trained_before, tmp_path / "run/model")
+    )
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all(name.startswith(BOXES) for name in changed)
+    clip, query = torch.randn(1, 4, 3, 112, 112), torch.randn(1, 3, 112, 112)
+    with torch.no_grad():
+        one, other = (load_model(folder)(clip, query) for folder in (trained_before, tmp_path / "run/model"))
+    assert torch.equal(one.logits, other.logits)
+    assert not torch.equal(one.boxes, other.boxes)
+
+
+def test_going_on_from_a_model_begins_with_its_weights(trained_before):
+    config = quick(start=trained_before, backbone=None)
+    begun, known = start_model(config), load_model(trained_before)
+    assert all(torch.equal(value, begun.state_dict()[name]) for name, value in known.state_dict().items())
+    assert all(p.requires_grad for n, p in begun.named_parameters() if not n.startswith("backbone."))
+
+
+def test_a_start_that_does_not_fit_is_refused_in_one_line(trained_before):
+    config = quick(start=trained_before, backbone=None)
+    with pytest.raises(TrainError, match="leave backbone out"):
+        start_model(replace(config, backbone="random"))
+    with pytest.raises(TrainError, match="another shape: dim;"):
+        start_model(replace(config, model=replace(config.model, dim=64)))
+    with pytest.raises(TrainError, match=r"nothing in the model is called neck\.\.; its parts: .*head\.box"):
+        start_model(replace(config, train_only=("neck",)))
+
+
 def features_batch(config):
     side, channels = config.model.side, config.model.backbone.channels
     return Batch(

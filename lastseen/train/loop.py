@@ -37,7 +37,7 @@ from lastseen.train.optimiser import (
     trained,
 )
 from lastseen.train.recipes import TrainConfig
-from lastseen.train.start import open_source, rows_of, start_model
+from lastseen.train.start import open_source, rows_of, settle, start_model
 
 FITTED_FRAMES = 64
 Turn = tuple[Batch, Partners | None, Targets, Chosen]
@@ -68,7 +68,7 @@ def train(
             if world.is_first:
                 folder.claim(config.to_dict())
             world.wait()
-            if not start:
+            if not start and config.start is None:
                 run.fit(source.batch(0))
             _go(run, source, folder, start, minutes)
         model = run.averaged()
@@ -99,6 +99,7 @@ class Training:
         self.config, self.world, self.device = config, world, device
         self.model = start_model(config).to(device).train()
         self.model.backbone.eval()
+        settle(self.model)
         if world.size > 1:
             with_shared_norms(self.model)
             world.copy_from_first(self.model)

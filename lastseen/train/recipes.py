@@ -34,6 +34,8 @@ class TrainConfig:
     accumulate: int = 1  # turns in which a step is computed, to save memory
     seed: int = 0
     backbone: str | None = None  # a weights file; none: the bundled one; "random": untrained
+    start: str | None = None  # a model folder to go on from, its backbone too; none: new heads
+    train_only: tuple[str, ...] = ()  # what learns, by the beginnings of its names; none: all heads
     train_backbone_from_block: int | None = None  # none: all frozen, as in the paper
     heads_say: float | None = None  # the trained model's, if other than while it was trained
     loss: LossConfig = field(default_factory=LossConfig)

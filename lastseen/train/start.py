@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import nn
@@ -14,15 +15,18 @@ from lastseen.train.files_data import FilesData, VideoClips
 from lastseen.train.recipes import RANDOM, TrainConfig
 from lastseen.train.store import FeatureStore, SynthData, open_gallery
 from lastseen.train.toy import ToyClips
-from lastseen.weights import load_backbone
+from lastseen.weights import load_backbone, load_model
 
 
 def start_model(config: TrainConfig) -> VQLoC:
     """The model before its first step; depends on the config's seed alone."""
     torch.manual_seed(config.seed)
-    model = VQLoC.from_config(config.model)
-    if config.backbone != RANDOM:
-        model.backbone.load_state_dict(start_backbone(config).state_dict())
+    if config.start is None:
+        model = VQLoC.from_config(config.model)
+        if config.backbone != RANDOM:
+            model.backbone.load_state_dict(start_backbone(config).state_dict())
+    else:
+        model = _trained_before(config)
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = config.dropout
@@ -30,11 +34,51 @@ def start_model(config: TrainConfig) -> VQLoC:
     model.backbone.requires_grad_(False)
     if config.train_backbone_from_block is not None:
         unfreeze(model.backbone, config.train_backbone_from_block)
+    if config.train_only:
+        _freeze_others(model, config.train_only)
     return model
+
+
+def _trained_before(config: TrainConfig) -> VQLoC:
+    assert config.start is not None
+    if config.backbone is not None:
+        raise TrainError("start is a whole model, with its backbone; leave backbone out")
+    model = load_model(config.start)
+    model.config = replace(model.config, heads_say=config.model.heads_say)  # says how loud, not what
+    if model.config != config.model:
+        before, wanted = model.config.to_dict(), config.model.to_dict()
+        differ = ", ".join(name for name in wanted if before[name] != wanted[name])
+        raise TrainError(
+            f"the model in {config.start} is of another shape: {differ}; change model.*, or start"
+        )
+    return model
+
+
+def _freeze_others(model: VQLoC, names: tuple[str, ...]) -> None:
+    learning = [name for name, _ in model.named_parameters() if not name.startswith("backbone.")]
+    for name in names:
+        if not any(known.startswith(name) for known in learning):
+            raise TrainError(f"nothing in the model is called {name}..; its parts: {_parts(learning)}")
+    for known, weight in model.named_parameters():
+        weight.requires_grad_(weight.requires_grad and known.startswith(names))
+
+
+def _parts(names: list[str]) -> str:
+    return ", ".join(sorted({".".join(name.split(".")[:2]) for name in names}))
+
+
+def settle(model: nn.Module) -> None:
+    """What does not learn behaves as it will at inference: its batch norms keep their statistics."""
+    for part in model.modules():
+        weights = list(part.parameters())
+        if weights and not any(weight.requires_grad for weight in weights):
+            part.eval()
 
 
 def start_backbone(config: TrainConfig) -> Backbone:
     """The backbone's file cut to the depth that the model uses."""
+    if config.start is not None:
+        return cast(Backbone, load_model(config.start).backbone)
     wanted = config.model.backbone
     found = load_backbone(config.backbone)
     if found.config.depth > wanted.depth:
