@@ -48,9 +48,10 @@ def test_answers_from_features_are_those_from_the_video(dataset, config):
     slow = answer_all(localizer, annotations, dataset / "videos", absent)
     for clip in encoded.clips:
         assert clip.queries.shape[2:] == (config.query_side, config.query_side)
-        for query, box, asked in zip(clip.queries, clip.query_boxes, clip.asked, strict=True):
+        places = zip(clip.query_boxes, clip.query_pictures, strict=True)
+        for query, (box, shown), asked in zip(clip.queries, places, clip.asked, strict=True):
             with torch.no_grad():
-                view = model.prepare_query(query[None].float(), box[None])[0]
+                view = model.prepare_query(query[None].float(), box[None], shown[None])[0]
             torch.testing.assert_close(view, localizer.encode_query(asked)[0], rtol=0.01, atol=0.01)
     assert len(fast) == len(slow) == sum(q.truth is not None for q in annotations.questions) + len(absent)
     for ours, theirs in zip(fast, slow, strict=True):

@@ -10,8 +10,14 @@ from torch import nn
 
 from lastseen.box import Box
 from lastseen.model import VIT_B, VIT_S, BackboneConfig, Predictions, VQLoC, VQLoCConfig
-from lastseen.model.inputs import box_in_crop, patches_inside, query_crop
-from lastseen.model.matching import MAPS, MatchFusion, MatchingReduce, similarity_maps
+from lastseen.model.inputs import box_in_crop, patches_inside, picture_in_crop, query_crop
+from lastseen.model.matching import (
+    MAPS,
+    MatchFusion,
+    MatchingReduce,
+    patches_of_the_thing,
+    similarity_maps,
+)
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
@@ -293,6 +299,46 @@ def test_patches_inside_a_box_are_those_whose_middle_is_in_it():
     assert inside[0, 0].tolist() == [[1, 1, 0, 0]] * 4
     assert inside[1].sum() == 1
     assert inside[1, 0, 1, 1] == 1
+
+
+THE_MIDDLE, EVERYTHING = torch.tensor([[0.25, 0.25, 0.75, 0.75]]), torch.tensor([[0.0, 0.0, 1.0, 1.0]])
+
+
+def pictured(likeness):
+    """Features [1, 3, 8, 8] of a picture whose middle has patches so like all that is around them: [4, 4]"""
+    features = torch.zeros(1, 3, 8, 8)
+    features[:, 0] = 1.0
+    features[0, 0, 2:6, 2:6], features[0, 1, 2:6, 2:6] = likeness, (1 - likeness**2).sqrt()
+    return features
+
+
+def test_what_is_behind_the_thing_does_not_count_as_the_thing():
+    likeness = torch.full((4, 4), 0.9)
+    likeness[:, 1:3] = 0.2  # a post in the middle of its box
+    kept = patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, 0.7)
+    assert kept[0, 0].nonzero().tolist() == [[y, x] for y in range(2, 6) for x in (3, 4)]
+    assert patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, None).sum() == 16
+    assert patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, 0.95).sum() == 16
+
+
+def test_a_thing_that_is_all_like_its_surroundings_keeps_what_is_least():
+    likeness = torch.linspace(0.8, 0.95, 16).view(4, 4)
+    kept = patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, 0.7)[0, 0, 2:6, 2:6]
+    assert kept.flatten().tolist() == [1.0] * 7 + [0.0] * 9
+
+
+def test_repeated_edges_tell_nothing_about_surroundings():
+    likeness = torch.full((4, 4), 0.9)
+    likeness[:, 1:3] = 0.2
+    assert patches_of_the_thing(pictured(likeness), THE_MIDDLE, THE_MIDDLE, 0.7).sum() == 16
+    picture = torch.zeros(60, 100, 3, dtype=torch.uint8)
+    shown = picture_in_crop(picture, Box(0, 20, 20, 40), 0.5)  # a square of 40 px from (-10, 10) on
+    assert shown.tolist() == [0.25, 0.0, 1.0, 1.0]
+
+
+def test_background_is_of_a_query_that_is_masked():
+    with pytest.raises(ValueError, match="query_background needs mask_query"):
+        replace(ON_MAPS, mask_query=False, query_background=0.7)
 
 
 def test_the_model_has_the_papers_number_of_trained_parameters():

@@ -25,7 +25,7 @@ from lastseen.evaluate.calibration import Answered, fit_rule
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, VQLoC, VQLoCConfig
-from lastseen.model.inputs import box_in_crop, letterboxed, normalised, query_crop
+from lastseen.model.inputs import box_in_crop, letterboxed, normalised, picture_in_crop, query_crop
 from lastseen.query import Query
 from lastseen.track import TrackRule, all_tracks
 from lastseen.video import Video
@@ -41,6 +41,7 @@ class EncodedClip:
     | features    | float16 [frames, channels, side, side]        |
     | queries     | float16 [questions, shares * channels, q side, q side] |
     | query_boxes | [questions, shares, 4] the things in their unit squares |
+    | query_pictures | the same of the pictures, beyond which edges are repeated |
     """
 
     video: Video
@@ -50,6 +51,7 @@ class EncodedClip:
     features: Tensor
     queries: Tensor
     query_boxes: Tensor
+    query_pictures: Tensor
 
 
 class EncodedSet:
@@ -85,10 +87,15 @@ class EncodedSet:
                 torch.cat([query_crop(picture, query.views[0].box, config.query_px, s) for s in shares])
                 for picture, query in zip(pictures, asked)
             ]
-            boxes = [
-                torch.stack([box_in_crop(picture, query.views[0].box, share) for share in shares])
-                for picture, query in zip(pictures, asked)
-            ]
+            boxes, shown = (
+                torch.stack(
+                    [
+                        torch.stack([place(picture, query.views[0].box, share) for share in shares])
+                        for picture, query in zip(pictures, asked)
+                    ]
+                ).to(device)
+                for place in (box_in_crop, picture_in_crop)
+            )
             queries = _encoded(backbone, normalised(torch.cat(crops)))
             clips.append(
                 EncodedClip(
@@ -98,7 +105,8 @@ class EncodedSet:
                     asked=asked,
                     features=_features(frames, backbone, config, device),
                     queries=rearrange(queries, "(q s) c h w -> q (s c) h w", s=len(shares)),
-                    query_boxes=torch.stack(boxes).to(device),
+                    query_boxes=boxes,
+                    query_pictures=shown,
                 )
             )
         return cls(clips)
@@ -113,8 +121,8 @@ class EncodedSet:
             localizer = Localizer(model, fps=fps, device=device)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 views = [
-                    model.prepare_query(query[None].float(), box[None])
-                    for query, box in zip(clip.queries, clip.query_boxes)
+                    model.prepare_query(query[None].float(), box[None], shown[None])
+                    for query, box, shown in zip(clip.queries, clip.query_boxes, clip.query_pictures)
                 ]
                 pieces = (model.prepare(part.float()) for part in torch.split(clip.features, AT_ONCE))
                 ends = [localizer.frames_searched(clip.video, query) for query in clip.asked]

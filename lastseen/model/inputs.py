@@ -78,11 +78,17 @@ def query_crop(picture: Tensor, box: Box, size: int, share: float = 1.0) -> Tens
     return F.pad(content, (left, size - left - columns, top, size - top - rows), mode="replicate")
 
 
-def box_in_crop(picture: Tensor, box: Box, share: float = 1.0) -> Tensor:
-    """Where the thing is in its `query_crop`: [4] x1 y1 x2 y2 in the unit square"""
+def box_in_crop(picture: Tensor, box: Box, share: float = 1.0, *, of: Box | None = None) -> Tensor:
+    """Where the thing (or what else `of` is of) is in its `query_crop`: [4] x1 y1 x2 y2 in the unit square"""
     x1, y1, x2, y2 = _square(picture, box, share)
-    unit = box.shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
+    unit = (of or box).shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
     return torch.tensor(unit.xyxy).clamp(0, 1)
+
+
+def picture_in_crop(picture: Tensor, box: Box, share: float = 1.0) -> Tensor:
+    """Where a `query_crop` shows the picture and not its repeated edge: [4] x1 y1 x2 y2 in the unit square"""
+    height, width = picture.shape[:2]
+    return box_in_crop(picture, box, share, of=Box(0, 0, width, height))
 
 
 def _square(picture: Tensor, box: Box, share: float) -> tuple[int, int, int, int]:

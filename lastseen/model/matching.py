@@ -13,6 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lastseen.model.correspondence import SpatialTransformer, conv_block
+from lastseen.model.inputs import patches_inside
 
 SHARPNESS = 20.0  # of the soft maximum over the query's patches
 PARTS = 3  # a query is also compared part by part, so that its layout shows: PARTS x PARTS of them
@@ -20,6 +21,8 @@ MOST_ACROSS = 16  # patches of a query's picture that are compared, along one si
 NEIGHBOURS = 4  # patches at the peak, whose like in the same frame is looked for
 MAPS = 2 + PARTS**2 + 3  # and 2 for each picture of the thing
 JITTER_GAIN, JITTER_SHIFT = 0.08, 0.03
+LEAST_KEPT = 0.4  # of the patches in a thing's box, however like its surroundings they are
+LEAST_AROUND = 4  # patches that tell what surroundings look like
 
 
 class MatchingReduce(nn.Module):
@@ -174,6 +177,31 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     soft = torch.stack(softly, -1).amax(-1)
     maps = torch.cat([best_of_all[..., None], soft[..., None], typical, below, like, likest], -1)
     return rearrange(maps, "b (t h w) c -> b t c h w", **size).to(frames.dtype)
+
+
+def patches_of_the_thing(
+    features: Tensor, boxes_unit: Tensor, pictures_unit: Tensor, background: float | None
+) -> Tensor:
+    """Features [n, c, q, q] of a thing's pictures, its boxes [n, 4], where the pictures are in their squares
+    [n, 4] -> [n, 1, q, q] of 0 and 1.
+
+    A box also holds what is behind the thing, and where the question comes from the same place, that is found
+    all around the thing, too. So of the patches in the box those are left out that are more than `background`
+    like one around it; but the least like it always count.
+    """
+    side = features.shape[-1]
+    inside = patches_inside(boxes_unit, side)
+    if background is None:
+        return inside
+    its = inside.flatten(1) > 0
+    around = ~its & (patches_inside(pictures_unit, side).flatten(1) > 0)
+    unit = F.normalize(features.float().flatten(2), dim=1)
+    alike = (unit.transpose(1, 2) @ unit).masked_fill(~around[:, None], -1.0).amax(2)
+    alike = alike.masked_fill(around.sum(1, keepdim=True) < LEAST_AROUND, -1.0)
+    least = (LEAST_KEPT * its.sum(1, keepdim=True)).ceil().long().clamp(min=1)
+    always = alike.masked_fill(~its, torch.inf).sort(1).values.gather(1, least - 1)
+    kept = its & (alike <= always.clamp(min=background))
+    return kept.view_as(inside).to(inside.dtype)
 
 
 def _as_multiplied(frames: Tensor) -> Tensor:

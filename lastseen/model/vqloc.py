@@ -13,8 +13,14 @@ from lastseen.box import Box, Letterbox
 from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
-from lastseen.model.inputs import box_in_crop, letterboxed, normalised, patches_inside, query_crop
-from lastseen.model.matching import Likeness, MatchFusion, MatchingReduce, MatchingTransformer
+from lastseen.model.inputs import box_in_crop, letterboxed, normalised, picture_in_crop, query_crop
+from lastseen.model.matching import (
+    Likeness,
+    MatchFusion,
+    MatchingReduce,
+    MatchingTransformer,
+    patches_of_the_thing,
+)
 from lastseen.model.propagation import SpatioTemporalTransformer
 
 GRID = 8  # the propagation's grid; the head's is twice as fine
@@ -37,6 +43,7 @@ class VQLoCConfig:
     query_size: int | None = None  # ours, with "match": px of the query's pictures; none: image_size
     heads_say: float = 1.0  # ours, with "match": how far heads may change how sure likeness is of a frame
     mask_query: bool = False  # ours: patches of a query that are not the thing's do not count
+    query_background: float | None = None  # ours, with mask_query: nor those in its box as like one around it
     fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
 
@@ -51,6 +58,8 @@ class VQLoCConfig:
             raise ValueError('several query_shares need fusion "match"')
         if not 0 <= self.heads_say <= 1 or (self.heads_say < 1 and self.fusion != "match"):
             raise ValueError(f'heads_say must be 0 to 1, and 1 without fusion "match", got {self.heads_say}')
+        if self.query_background is not None and not self.mask_query:
+            raise ValueError("query_background needs mask_query")
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
         if self.query_px != self.image_size and self.fusion != "match":
@@ -186,14 +195,16 @@ class VQLoC(nn.Module):
         """`encode` after the backbone: many heads may share its features."""
         return self.correspondence.prepare(self.reduce(features))
 
-    def prepare_query(self, features: Tensor, boxes_unit: Tensor) -> Tensor:
-        """Backbone features [b, shares * channels, q side, q side] of query crops, and the things' boxes in
-        them [b, shares, 4]"""
+    def prepare_query(self, features: Tensor, boxes_unit: Tensor, pictures_unit: Tensor) -> Tensor:
+        """Backbone features [b, shares * channels, q side, q side] of query crops; the things' boxes in them
+        [b, shares, 4], and the pictures', beyond which edges are repeated"""
         shares = len(self.config.query_shares)
         features = rearrange(features, "b (s c) h w -> (b s) c h w", s=shares)
         if self.config.mask_query:
-            inside = patches_inside(boxes_unit.flatten(0, 1).to(features), self.config.query_side)
-            features = features * inside
+            boxes, pictures = (b.flatten(0, 1).to(features) for b in (boxes_unit, pictures_unit))
+            features = features * patches_of_the_thing(
+                features, boxes, pictures, self.config.query_background
+            )
         return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
 
     def encode_query(self, queries: Tensor) -> Tensor:
@@ -278,8 +289,11 @@ class VQLoC(nn.Module):
         size, shares = self.config.query_px, self.config.query_shares
         crops = torch.cat([query_crop(picture, box, size, share) for share in shares])
         features = rearrange(self.backbone(normalised(crops)), "s c h w -> 1 (s c) h w")
-        boxes = torch.stack([box_in_crop(picture, box, share) for share in shares])
-        return self.prepare_query(features, boxes[None].to(features.device))[0]
+        boxes, pictures = (
+            torch.stack([place(picture, box, share) for share in shares])[None].to(features.device)
+            for place in (box_in_crop, picture_in_crop)
+        )
+        return self.prepare_query(features, boxes, pictures)[0]
 
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
         """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""
