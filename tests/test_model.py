@@ -12,10 +12,11 @@ from lastseen.box import Box
 from lastseen.model import VIT_B, VIT_S, BackboneConfig, Predictions, VQLoC, VQLoCConfig
 from lastseen.model.inputs import box_in_crop, patches_inside, picture_in_crop, query_crop
 from lastseen.model.matching import (
+    BEHIND,
     MAPS,
     MatchFusion,
     MatchingReduce,
-    patches_of_the_thing,
+    lengths_of_patches,
     similarity_maps,
 )
 from lastseen.model.propagation import SpatioTemporalTransformer
@@ -312,33 +313,73 @@ def pictured(likeness):
     return features
 
 
+def kept_of(likeness, pictures=EVERYTHING, background=0.7):
+    """Which patches of the middle count as the thing: [4, 4]"""
+    lengths = lengths_of_patches(pictured(likeness), patches_inside(THE_MIDDLE, 8), pictures, background)
+    assert set(lengths.unique().tolist()) <= {1.0, BEHIND}
+    return (lengths == 1)[0, 0, 2:6, 2:6]
+
+
 def test_what_is_behind_the_thing_does_not_count_as_the_thing():
     likeness = torch.full((4, 4), 0.9)
     likeness[:, 1:3] = 0.2  # a post in the middle of its box
-    kept = patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, 0.7)
-    assert kept[0, 0].nonzero().tolist() == [[y, x] for y in range(2, 6) for x in (3, 4)]
-    assert patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, None).sum() == 16
-    assert patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, 0.95).sum() == 16
+    assert kept_of(likeness).tolist() == [[False, True, True, False]] * 4
+    assert kept_of(likeness, background=0.95).all()
 
 
 def test_a_thing_that_is_all_like_its_surroundings_keeps_what_is_least():
     likeness = torch.linspace(0.8, 0.95, 16).view(4, 4)
-    kept = patches_of_the_thing(pictured(likeness), THE_MIDDLE, EVERYTHING, 0.7)[0, 0, 2:6, 2:6]
-    assert kept.flatten().tolist() == [1.0] * 7 + [0.0] * 9
+    assert kept_of(likeness).flatten().tolist() == [True] * 7 + [False] * 9
 
 
 def test_repeated_edges_tell_nothing_about_surroundings():
     likeness = torch.full((4, 4), 0.9)
     likeness[:, 1:3] = 0.2
-    assert patches_of_the_thing(pictured(likeness), THE_MIDDLE, THE_MIDDLE, 0.7).sum() == 16
+    assert kept_of(likeness, THE_MIDDLE).all()
     picture = torch.zeros(60, 100, 3, dtype=torch.uint8)
     shown = picture_in_crop(picture, Box(0, 20, 20, 40), 0.5)  # a square of 40 px from (-10, 10) on
     assert shown.tolist() == [0.25, 0.0, 1.0, 1.0]
 
 
+def test_what_is_behind_tells_when_and_not_where():
+    side, generator = 8, torch.Generator().manual_seed(0)
+    frames = F.normalize(torch.randn(1, 1, 16, 8, 8, generator=generator), dim=2)
+    query = torch.zeros(1, 16, side, side)
+    its, behind = frames[0, 0, :, 2, 2], frames[0, 0, :, 6, 6]
+    query[0, :, : side // 2] = its[:, None, None]
+    query[0, :, side // 2 :] = behind[:, None, None]
+    plain = similarity_maps(frames, query)
+    assert plain[0, 0, 0, 6, 6].item() == pytest.approx(1, abs=1e-4)
+    torch.testing.assert_close(similarity_maps(frames, query, knows_behind=True)[:, :, :-1], plain)
+    query[0, :, side // 2 :] *= BEHIND
+    maps = similarity_maps(frames, query, knows_behind=True)[0, 0]
+    assert maps.shape[0] == MAPS + 2 + 1
+    assert maps[0, 2, 2].item() == pytest.approx(1, abs=1e-4)
+    assert maps[0, 6, 6] < 0.9
+    torch.testing.assert_close(maps[-1], plain[0, 0, 0])
+
+
 def test_background_is_of_a_query_that_is_masked():
     with pytest.raises(ValueError, match="query_background needs mask_query"):
         replace(ON_MAPS, mask_query=False, query_background=0.7)
+    with pytest.raises(ValueError, match="query_size of at most 224, got 448"):
+        replace(ON_MAPS, mask_query=True, query_background=0.7)
+
+
+@torch.no_grad()
+def test_a_model_that_knows_what_is_behind_asks_for_the_same_picture_otherwise():
+    plain = VQLoC.from_config(replace(ON_MAPS, mask_query=True, query_size=224)).eval()
+    knowing = VQLoC.from_config(replace(plain.config, query_background=-1.0)).eval()
+    knowing.load_state_dict(plain.state_dict())
+    picture = torch.randint(0, 256, (200, 300, 3), dtype=torch.uint8)
+    views = [model.encode_view(picture, Box(100, 60, 160, 180)) for model in (plain, knowing)]
+    lengths = [view.norm(dim=0) for view in views]
+    assert torch.equal(lengths[0] > 0.1, lengths[1] > 0.1)
+    of_its_own = (lengths[1] > 0.75).sum() / (lengths[1] > 0.1).sum()
+    assert 0.39 < of_its_own < 0.45  # the least that is kept
+    frames = F.normalize(torch.randn(4, 8, 32, 32), dim=1)
+    when = [model.correspondence(frames[None], view[None])[1] for model, view in zip((plain, knowing), views)]
+    torch.testing.assert_close(*when)
 
 
 def test_the_model_has_the_papers_number_of_trained_parameters():

@@ -23,6 +23,7 @@ MAPS = 2 + PARTS**2 + 3  # and 2 for each picture of the thing
 JITTER_GAIN, JITTER_SHIFT = 0.08, 0.03
 LEAST_KEPT = 0.4  # of the patches in a thing's box, however like its surroundings they are
 LEAST_AROUND = 4  # patches that tell what surroundings look like
+BEHIND = 0.5  # length of a query's vector that is in the thing's box, but of what is behind it
 
 
 class MatchingReduce(nn.Module):
@@ -89,17 +90,20 @@ class MatchFusion(nn.Module):
     the video is not known.
     """
 
-    def __init__(self, dim: int = 256, shares: tuple[float, ...] = (1.0,)) -> None:
+    def __init__(
+        self, dim: int = 256, shares: tuple[float, ...] = (1.0,), knows_behind: bool = False
+    ) -> None:
         super().__init__()
-        self.maps = MapReader(dim, shares)
+        self.maps = MapReader(dim, shares, knows_behind)
 
     def prepare(self, frames: Tensor) -> Tensor:
         return frames
 
     def forward(self, prepared: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Features, and the map [b, t, h, w] of the likest patches."""
-        maps = self.maps.draw(prepared, query)
-        return self.maps.read_all(maps), maps[:, :, 0]
+        """Features, and the map [b, t, h, w] of the likest patches: what is behind the thing tells where it
+        ends, but it also tells that this is the place."""
+        maps, likest = self.maps.draw(prepared, query)
+        return self.maps.read_all(maps), likest
 
 
 class Likeness(nn.Module):
@@ -123,17 +127,19 @@ class Likeness(nn.Module):
 class MapReader(nn.Module):
     """Unit vectors of frames and query -> similarity maps -> features [b, t, dim, h, w]."""
 
-    def __init__(self, dim: int, shares: tuple[float, ...]) -> None:
+    def __init__(self, dim: int, shares: tuple[float, ...], knows_behind: bool = False) -> None:
         super().__init__()
-        self.shares = shares
+        self.shares, self.knows_behind = shares, knows_behind
         self.read = nn.Sequential(*conv_block(MAPS + 2 * len(shares), dim), *conv_block(dim, dim))
 
     def forward(self, frames: Tensor, query: Tensor) -> Tensor:
-        return self.read_all(self.draw(frames, query))
+        return self.read_all(self.draw(frames, query)[0])
 
-    def draw(self, frames: Tensor, query: Tensor) -> Tensor:
-        maps = similarity_maps(frames, query, self.shares)
-        return jittered(maps) if self.training else maps
+    def draw(self, frames: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps [b, t, MAPS + 2 shares, h, w], and the likest of all patches in the box [b, t, h, w]"""
+        maps = similarity_maps(frames, query, self.shares, self.knows_behind)
+        maps = jittered(maps) if self.training else maps
+        return (maps[:, :, :-1], maps[:, :, -1]) if self.knows_behind else (maps, maps[:, :, 0])
 
     def read_all(self, maps: Tensor) -> Tensor:
         read = self.read(rearrange(maps, "b t c h w -> (b t) c h w"))
@@ -147,22 +153,31 @@ def jittered(maps: Tensor) -> Tensor:
     return gain * maps + JITTER_SHIFT * torch.randn(shape, device=maps.device, dtype=maps.dtype)
 
 
-def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (1.0,)) -> Tensor:
+def similarity_maps(
+    frames: Tensor, query: Tensor, shares: tuple[float, ...] = (1.0,), knows_behind: bool = False
+) -> Tensor:
     """Unit vectors [b, t, m, h, w] of frames and [b, shares * m, q, q] of a query's pictures, zero where the
     thing is not -> [b, t, MAPS + 2 shares, h, w].
 
     To the likest patch of the query, to the softly likest, to the mean of each picture, and to each part's
     mean; how far below the frame's best the likest is; how like the frame's own best patches each patch is;
-    and to the likest patch of each picture.
+    and to the likest patch of each picture. `knows_behind`: vectors as short as BEHIND are left out of these,
+    and one more map is to the likest of all.
     """
     size = {"t": frames.shape[1], "h": frames.shape[3]}
     pictures = rearrange(query.float(), "b (s m) h w -> s b m h w", s=len(shares))
     tokens = rearrange(_as_multiplied(frames), "b t m h w -> b (t h w) m")
-    each, softly = [], []
+    each, softly, of_all = [], [], []
     for picture, share in zip(pictures, shares):
         cosine, there = _cosines(tokens, _of_the_thing(picture, share))
+        if knows_behind:
+            of_all.append(cosine.amax(-1).float())
+            its = _of_the_thing(_whose(picture), share)[:, 0] > 0
+            cosine, there = cosine.masked_fill(~its[:, None], -1.0), its.sum(1).clamp(min=1)[:, None]
         each.append(cosine.amax(-1).float())
         softly.append((torch.logsumexp(SHARPNESS * cosine.float(), -1) - there.log()) / SHARPNESS)
+    if knows_behind:
+        pictures = torch.stack([picture * _whose(picture) for picture in pictures])
     likest = torch.stack(each, -1)
     best_of_all = likest.amax(-1)
     parts = F.normalize(F.adaptive_avg_pool2d(pictures[0], PARTS).flatten(2), dim=1)
@@ -175,33 +190,28 @@ def similarity_maps(frames: Tensor, query: Tensor, shares: tuple[float, ...] = (
     like = (patches @ patches.take_along_dim(where[..., None], 2).transpose(-1, -2)).float()
     like = rearrange(torch.stack([like[..., 0], like.mean(-1)], -1), "b t s c -> b (t s) c")
     soft = torch.stack(softly, -1).amax(-1)
-    maps = torch.cat([best_of_all[..., None], soft[..., None], typical, below, like, likest], -1)
+    more = [torch.stack(of_all, -1).amax(-1, keepdim=True)] if knows_behind else []
+    maps = torch.cat([best_of_all[..., None], soft[..., None], typical, below, like, likest, *more], -1)
     return rearrange(maps, "b (t h w) c -> b t c h w", **size).to(frames.dtype)
 
 
-def patches_of_the_thing(
-    features: Tensor, boxes_unit: Tensor, pictures_unit: Tensor, background: float | None
-) -> Tensor:
-    """Features [n, c, q, q] of a thing's pictures, its boxes [n, 4], where the pictures are in their squares
-    [n, 4] -> [n, 1, q, q] of 0 and 1.
+def lengths_of_patches(features: Tensor, inside: Tensor, pictures_unit: Tensor, background: float) -> Tensor:
+    """Features [n, c, q, q] of a thing's pictures, the patches in its boxes [n, 1, q, q], where the pictures
+    are in their squares [n, 4] -> [n, 1, q, q]: 1, or BEHIND where a box shows what is behind the thing.
 
-    A box also holds what is behind the thing, and where the question comes from the same place, that is found
-    all around the thing, too. So of the patches in the box those are left out that are more than `background`
-    like one around it; but the least like it always count.
+    Where a question comes from the same place, that is found all around the thing, too. It is told by being
+    more than `background` like a patch around the box; but the patches that are least like those are the
+    thing's, however much they are.
     """
-    side = features.shape[-1]
-    inside = patches_inside(boxes_unit, side)
-    if background is None:
-        return inside
     its = inside.flatten(1) > 0
-    around = ~its & (patches_inside(pictures_unit, side).flatten(1) > 0)
+    around = ~its & (patches_inside(pictures_unit, features.shape[-1]).flatten(1) > 0)
     unit = F.normalize(features.float().flatten(2), dim=1)
     alike = (unit.transpose(1, 2) @ unit).masked_fill(~around[:, None], -1.0).amax(2)
     alike = alike.masked_fill(around.sum(1, keepdim=True) < LEAST_AROUND, -1.0)
     least = (LEAST_KEPT * its.sum(1, keepdim=True)).ceil().long().clamp(min=1)
     always = alike.masked_fill(~its, torch.inf).sort(1).values.gather(1, least - 1)
-    kept = its & (alike <= always.clamp(min=background))
-    return kept.view_as(inside).to(inside.dtype)
+    behind = its & (alike > always.clamp(min=background))
+    return torch.where(behind, BEHIND, 1.0).view_as(inside).to(inside.dtype)
 
 
 def _as_multiplied(frames: Tensor) -> Tensor:
@@ -219,6 +229,11 @@ def _of_the_thing(picture: Tensor, share: float) -> Tensor:
     side = picture.shape[-1]
     first = int(side * (1 - share) / 2)
     return picture[..., first : side - first, first : side - first].flatten(2)
+
+
+def _whose(picture: Tensor) -> Tensor:
+    """Vectors [b, m, q, q] -> [b, 1, q, q]: 1 for the thing's own, 0 for what is behind or around it"""
+    return (picture.norm(dim=1, keepdim=True) > (1 + BEHIND) / 2).to(picture.dtype)
 
 
 def _cosines(tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,13 +13,21 @@ from lastseen.box import Box, Letterbox
 from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
-from lastseen.model.inputs import box_in_crop, letterboxed, normalised, picture_in_crop, query_crop
+from lastseen.model.inputs import (
+    box_in_crop,
+    letterboxed,
+    normalised,
+    patches_inside,
+    picture_in_crop,
+    query_crop,
+)
 from lastseen.model.matching import (
+    MOST_ACROSS,
     Likeness,
     MatchFusion,
     MatchingReduce,
     MatchingTransformer,
-    patches_of_the_thing,
+    lengths_of_patches,
 )
 from lastseen.model.propagation import SpatioTemporalTransformer
 
@@ -43,7 +51,7 @@ class VQLoCConfig:
     query_size: int | None = None  # ours, with "match": px of the query's pictures; none: image_size
     heads_say: float = 1.0  # ours, with "match": how far heads may change how sure likeness is of a frame
     mask_query: bool = False  # ours: patches of a query that are not the thing's do not count
-    query_background: float | None = None  # ours, with mask_query: nor those in its box as like one around it
+    query_background: float | None = None  # ours, with both: what of its box is as like its surroundings
     fine: bool = False  # ours: the head also sees the frame at its own grid, not only what propagation shrank
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
 
@@ -58,8 +66,11 @@ class VQLoCConfig:
             raise ValueError('several query_shares need fusion "match"')
         if not 0 <= self.heads_say <= 1 or (self.heads_say < 1 and self.fusion != "match"):
             raise ValueError(f'heads_say must be 0 to 1, and 1 without fusion "match", got {self.heads_say}')
-        if self.query_background is not None and not self.mask_query:
-            raise ValueError("query_background needs mask_query")
+        if self.query_background is not None and not (self.mask_query and self.fusion == "match"):
+            raise ValueError('query_background needs mask_query and fusion "match"')
+        if self.query_background is not None and self.query_side > MOST_ACROSS:
+            largest = MOST_ACROSS * self.backbone.patch
+            raise ValueError(f"query_background needs a query_size of at most {largest}, got {self.query_px}")
         if self.image_size % self.backbone.patch:
             raise ValueError(f"image_size must be a multiple of {self.backbone.patch}, got {self.image_size}")
         if self.query_px != self.image_size and self.fusion != "match":
@@ -133,7 +144,10 @@ class VQLoC(nn.Module):
         reduce: nn.Module = nn.Sequential(*conv_block(channels, dim), *conv_block(dim, dim))
         correspondence: SpatialTransformer | ConvFusion | MatchFusion
         if config.fusion == "match":
-            reduce, correspondence = MatchingReduce(channels, 0, match), MatchFusion(dim, config.query_shares)
+            reduce, correspondence = (
+                MatchingReduce(channels, 0, match),
+                MatchFusion(dim, config.query_shares, config.query_background is not None),
+            )
         elif config.fusion == "conv":
             correspondence = ConvFusion(dim, config.side)
         elif match:
@@ -198,14 +212,14 @@ class VQLoC(nn.Module):
     def prepare_query(self, features: Tensor, boxes_unit: Tensor, pictures_unit: Tensor) -> Tensor:
         """Backbone features [b, shares * channels, q side, q side] of query crops; the things' boxes in them
         [b, shares, 4], and the pictures', beyond which edges are repeated"""
-        shares = len(self.config.query_shares)
+        shares, background = len(self.config.query_shares), self.config.query_background
         features = rearrange(features, "b (s c) h w -> (b s) c h w", s=shares)
-        if self.config.mask_query:
-            boxes, pictures = (b.flatten(0, 1).to(features) for b in (boxes_unit, pictures_unit))
-            features = features * patches_of_the_thing(
-                features, boxes, pictures, self.config.query_background
-            )
-        return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
+        boxes, pictures = (places.flatten(0, 1).to(features) for places in (boxes_unit, pictures_unit))
+        inside = patches_inside(boxes, self.config.query_side)
+        reduced = self.reduce(features * inside if self.config.mask_query else features)
+        if background is not None:
+            reduced = reduced * lengths_of_patches(features, inside, pictures, background)
+        return rearrange(reduced, "(b s) c h w -> b (s c) h w", s=shares)
 
     def encode_query(self, queries: Tensor) -> Tensor:
         """[b, shares * 3, q size, q size]; all of a picture counts as the thing."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.errors import TrainError
-from lastseen.model.inputs import box_in_crop, picture_in_crop, query_crop
+from lastseen.model.inputs import box_in_crop, query_crop
 from lastseen.synth.census import Census
 
 VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
@@ -41,7 +41,6 @@ class Gallery:
     | frames      | W tensors uint8 [T, h, w, 3]                                           |
     | views       | uint8 [V, shares, VIEW_PX, VIEW_PX, 3]: squares, as a query is cut at inference |
     | view_boxes  | float32 [V, shares, 4] the thing in them, in their unit squares        |
-    | view_pictures | the same of the pictures they are cut from, beyond which edges are repeated |
     | views_of    | name of a thing -> numbers of its views                                |
     """
 
@@ -51,11 +50,10 @@ class Gallery:
         frames: Sequence[Tensor],
         views: Tensor,
         view_boxes: Tensor,
-        view_pictures: Tensor,
         records: list[ViewRecord],
     ) -> None:
         self.walks, self.frames, self.records = list(walks), list(frames), records
-        self.views, self.view_boxes, self.view_pictures = views, view_boxes, view_pictures
+        self.views, self.view_boxes = views, view_boxes
         self.views_of: dict[str, list[int]] = defaultdict(list)
 
     @classmethod
@@ -101,8 +99,8 @@ class Gallery:
                     names.append(name)
         if not views:
             raise TrainError("no thing in these walks is seen well enough to be asked for")
-        squares, boxes, pictures = (torch.stack(column) for column in zip(*views))
-        gallery = cls(walks, frames, squares, boxes, pictures, records)
+        pictures, boxes = (torch.stack(column) for column in zip(*views))
+        gallery = cls(walks, frames, pictures, boxes, records)
         for number, name in enumerate(names):
             gallery.views_of[name].append(number)
         return gallery
@@ -140,12 +138,9 @@ def good_frames(walk: Census, thing: int) -> list[int]:
     return chosen
 
 
-def square_views(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
+def square_views(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [shares, VIEW_PX, VIEW_PX, 3], and the
-    boxes [shares, 4] of the thing and of the picture in their unit squares"""
+    thing's box [shares, 4] in their unit squares"""
     views = torch.cat([query_crop(picture, box, VIEW_PX, share) for share in shares])
-    boxes, pictures = (
-        torch.stack([place(picture, box, share) for share in shares]).to(views.device)
-        for place in (box_in_crop, picture_in_crop)
-    )
-    return (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1), boxes, pictures
+    boxes = torch.stack([box_in_crop(picture, box, share) for share in shares]).to(views.device)
+    return (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1), boxes

@@ -21,8 +21,7 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.errors import TrainError
 from lastseen.model import Backbone, VQLoCConfig
-from lastseen.model.inputs import normalised, padded
-from lastseen.model.matching import patches_of_the_thing
+from lastseen.model.inputs import normalised, padded, patches_inside
 from lastseen.synth.assets import Library
 from lastseen.synth.library import open_library
 from lastseen.train.augment import AugmentConfig, augment_clip
@@ -131,12 +130,9 @@ class FeatureStore:
         unrelated = unrelated_by_name(shown, [d.group for d in drawn])
         queries = self.views[view]
         if self.model.mask_query:
+            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.query_side).half()
             each = rearrange(queries, "b (s c) h w -> (b s) c h w", s=len(self.model.query_shares))
-            boxes_of, pictures = (
-                places[view].flatten(0, 1) for places in (self.gallery.view_boxes, self.gallery.view_pictures)
-            )
-            its = patches_of_the_thing(each, boxes_of, pictures, self.model.query_background).half()
-            queries = rearrange(each * its, "(b s) c h w -> b (s c) h w", b=len(view))
+            queries = rearrange(each * inside, "(b s) c h w -> b (s c) h w", b=len(view))
         return Batch(
             clips=self.features[index],
             queries=queries,
