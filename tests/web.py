@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -80,7 +81,8 @@ def look(video: str, time: float = 3.0) -> dict:
 
 def left_over(folder: Path) -> list[str]:
     uploads = folder / "index" / "uploads"
-    return sorted(p.name for p in uploads.rglob("*") if p.is_file() and p.name != "lock")
+    # os.walk, as folders go away while they are looked at.
+    return sorted(name for _, _, names in os.walk(uploads) for name in names if name != "lock")
 
 
 @contextmanager
