@@ -25,7 +25,7 @@ from lastseen.evaluate.calibration import Answered, fit_rule
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, VQLoC, VQLoCConfig
-from lastseen.model.inputs import box_in_crop, letterboxed, normalised, picture_in_crop, query_crop
+from lastseen.model.inputs import letterboxed, normalised, places_in_crops, query_crop
 from lastseen.query import Query
 from lastseen.track import TrackRule, all_tracks
 from lastseen.video import Video
@@ -87,15 +87,11 @@ class EncodedSet:
                 torch.cat([query_crop(picture, query.views[0].box, config.query_px, s) for s in shares])
                 for picture, query in zip(pictures, asked)
             ]
-            boxes, shown = (
-                torch.stack(
-                    [
-                        torch.stack([place(picture, query.views[0].box, share) for share in shares])
-                        for picture, query in zip(pictures, asked)
-                    ]
-                ).to(device)
-                for place in (box_in_crop, picture_in_crop)
-            )
+            places = [
+                places_in_crops(picture, query.views[0].box, shares)
+                for picture, query in zip(pictures, asked)
+            ]
+            boxes, shown = (torch.stack(each).to(device) for each in zip(*places))
             queries = _encoded(backbone, normalised(torch.cat(crops)))
             clips.append(
                 EncodedClip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -89,6 +90,15 @@ def picture_in_crop(picture: Tensor, box: Box, share: float = 1.0) -> Tensor:
     """Where a `query_crop` shows the picture and not its repeated edge: [4] x1 y1 x2 y2 in the unit square"""
     height, width = picture.shape[:2]
     return box_in_crop(picture, box, share, of=Box(0, 0, width, height))
+
+
+def places_in_crops(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """The thing's box and the picture's in each of its `query_crop`s: [shares, 4] both"""
+    thing, whole = (
+        torch.stack([place(picture, box, share) for share in shares])
+        for place in (box_in_crop, picture_in_crop)
+    )
+    return thing, whole
 
 
 def _square(picture: Tensor, box: Box, share: float) -> tuple[int, int, int, int]:

@@ -100,8 +100,8 @@ class MatchFusion(nn.Module):
         return frames
 
     def forward(self, prepared: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Features, and the map [b, t, h, w] of the likest patches: what is behind the thing tells where it
-        ends, but it also tells that this is the place."""
+        """Features, and the map [b, t, h, w] of the likest patches, of what is behind the thing too: it would
+        blur where the thing ends, but tells that this is the place."""
         maps, likest = self.maps.draw(prepared, query)
         return self.maps.read_all(maps), likest
 
@@ -167,17 +167,18 @@ def similarity_maps(
     size = {"t": frames.shape[1], "h": frames.shape[3]}
     pictures = rearrange(query.float(), "b (s m) h w -> s b m h w", s=len(shares))
     tokens = rearrange(_as_multiplied(frames), "b t m h w -> b (t h w) m")
+    own = (pictures.norm(dim=2, keepdim=True) > (1 + BEHIND) / 2).to(pictures.dtype)
     each, softly, of_all = [], [], []
-    for picture, share in zip(pictures, shares):
+    for picture, its_own, share in zip(pictures, own, shares):
         cosine, there = _cosines(tokens, _of_the_thing(picture, share))
         if knows_behind:
             of_all.append(cosine.amax(-1).float())
-            its = _of_the_thing(_whose(picture), share)[:, 0] > 0
+            its = _of_the_thing(its_own, share)[:, 0] > 0
             cosine, there = cosine.masked_fill(~its[:, None], -1.0), its.sum(1).clamp(min=1)[:, None]
         each.append(cosine.amax(-1).float())
         softly.append((torch.logsumexp(SHARPNESS * cosine.float(), -1) - there.log()) / SHARPNESS)
     if knows_behind:
-        pictures = torch.stack([picture * _whose(picture) for picture in pictures])
+        pictures = pictures * own
     likest = torch.stack(each, -1)
     best_of_all = likest.amax(-1)
     parts = F.normalize(F.adaptive_avg_pool2d(pictures[0], PARTS).flatten(2), dim=1)
@@ -229,11 +230,6 @@ def _of_the_thing(picture: Tensor, share: float) -> Tensor:
     side = picture.shape[-1]
     first = int(side * (1 - share) / 2)
     return picture[..., first : side - first, first : side - first].flatten(2)
-
-
-def _whose(picture: Tensor) -> Tensor:
-    """Vectors [b, m, q, q] -> [b, 1, q, q]: 1 for the thing's own, 0 for what is behind or around it"""
-    return (picture.norm(dim=1, keepdim=True) > (1 + BEHIND) / 2).to(picture.dtype)
 
 
 def _cosines(tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:

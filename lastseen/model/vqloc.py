@@ -14,11 +14,10 @@ from lastseen.model.backbone import VIT_B, Backbone, BackboneConfig
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead
 from lastseen.model.inputs import (
-    box_in_crop,
     letterboxed,
     normalised,
     patches_inside,
-    picture_in_crop,
+    places_in_crops,
     query_crop,
 )
 from lastseen.model.matching import (
@@ -303,11 +302,8 @@ class VQLoC(nn.Module):
         size, shares = self.config.query_px, self.config.query_shares
         crops = torch.cat([query_crop(picture, box, size, share) for share in shares])
         features = rearrange(self.backbone(normalised(crops)), "s c h w -> 1 (s c) h w")
-        boxes, pictures = (
-            torch.stack([place(picture, box, share) for share in shares])[None].to(features.device)
-            for place in (box_in_crop, picture_in_crop)
-        )
-        return self.prepare_query(features, boxes, pictures)[0]
+        boxes, pictures = places_in_crops(picture, box, shares)
+        return self.prepare_query(features, boxes[None], pictures[None])[0]
 
     def localize_clip(self, features: Tensor, query: Tensor) -> Predictions:
         """features [t, dim, side, side] of one clip, one view's query -> Predictions [1, t, ..]"""
