@@ -47,6 +47,7 @@ PAPERS = {
     "query_shares": (1.0,),
     "query_size": None,
     "mask_query": False,
+    "query_background": None,
 }
 METRICS = ("tap25", "stap25", "recovery", "success")
 
@@ -70,6 +71,7 @@ class Variant(NamedTuple):
 JITTER = SynthData().augment
 PLAIN = replace(NO_AUGMENT, flip=JITTER.flip, crop_scale=JITTER.crop_scale, query_jitter=True)
 SAME_LIGHT = replace(JITTER, query_jitter=False)
+HOME = {"home_share": 0.7}
 STRETCHED = replace(JITTER, crop_scale=0.35, crop_ratio=0.5)
 
 VARIANTS = [
@@ -90,6 +92,8 @@ VARIANTS = [
     Variant("fusion", "attention and maps", {**PAPERS, "match_dim": 384}),
     Variant("fusion", "attention, four times the steps", PAPERS, times=4),
     Variant("levers", "our recipe"),
+    Variant("levers", "asked with frames of the same walk", data=HOME),
+    Variant("levers", "the same, what is behind the thing not known", {"query_background": None}, data=HOME),
     Variant("levers", "rooms with few things", walks="sparse"),
     Variant("levers", "rooms with many things", walks="crowded"),
     Variant("levers", "crops that enlarge and stretch more", data={"augment": STRETCHED}),

@@ -104,7 +104,8 @@ def train_heads(arguments: argparse.Namespace, store: FeatureStore, config: Trai
     device = torch.device(arguments.device)
     assert isinstance(config.data, SynthData)
     store.data, store.model = config.data, config.model
-    steps = steps_in(arguments.heads_seconds, partial(try_steps, config, store, device), arguments.timed)
+    several = partial(try_steps, config, store, device)
+    steps = arguments.heads_steps or steps_in(arguments.heads_seconds, several, arguments.timed)
     say("heads:", steps, "steps")
     config = replace(config, steps=steps, checkpoint_every=steps)
     return train(config, out, source=store, device=device)
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument("--backbone-seconds", type=float, default=240.0)
     parser.add_argument("--backbone-steps", type=int, help="instead of as many as take so long")
     parser.add_argument("--heads-seconds", type=float, default=300.0)
+    parser.add_argument("--heads-steps", type=int, help="instead of as many as take so long")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--groups", type=int, default=MatchingConfig.groups)
     parser.add_argument("--frames", type=int, default=MatchingConfig.frames, help="of a group")

@@ -226,8 +226,11 @@ class VQLoC(nn.Module):
         features = self.backbone(rearrange(queries, "b (s c) h w -> (b s) c h w", s=shares))
         return rearrange(self.reduce(features), "(b s) c h w -> b (s c) h w", s=shares)
 
-    def encode_together(self, clips: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """For training: clips [b, t, ..] and queries [b, ..] -> what `localize` takes.
+    def encode_together(
+        self, clips: Tensor, queries: Tensor, query_lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """For training: clips [b, t, ..] and queries [b, ..] -> what `localize` takes; `query_lengths`
+        [b, shares, q side, q side] of its vectors, if some of a query is not the thing.
 
         Both may be pictures, or features that the backbone made earlier (told by their channels).
         Frames and queries go through `reduce` as one: its batch norms learn one statistic for both,
@@ -241,6 +244,8 @@ class VQLoC(nn.Module):
             frames, query = reduced[: len(frames)], reduced[len(frames) :]
         else:
             frames, query = self._reduced(frames), self._reduced(query)
+        if query_lengths is not None:
+            query = query * rearrange(query_lengths, "b s h w -> (b s) 1 h w").to(query.dtype)
         prepared = rearrange(self.correspondence.prepare(frames), "(b t) c h w -> b t c h w", b=len(clips))
         return prepared, rearrange(query, "(b s) c h w -> b (s c) h w", s=shares)
 

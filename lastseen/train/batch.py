@@ -24,6 +24,7 @@ class Batch:
     | unrelated  | bool [b, b] clip j certainly does not show the thing of query i: free negatives; on the |
     |            | CPU, where partners are chosen                                                          |
     | known      | bool [b, t] where the truth is known at all, the rest does not count; None: everywhere  |
+    | lengths    | [b, shares, q side, q side] of the queries' vectors, see `lengths_of_patches`; None: 1  |
     """
 
     clips: Tensor
@@ -32,6 +33,7 @@ class Batch:
     visible: Tensor
     unrelated: Tensor
     known: Tensor | None = None
+    lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
         b, t = self.clips.shape[:2]
@@ -68,6 +70,7 @@ class Batch:
             visible=self.visible[part],
             unrelated=self.unrelated[part, part],
             known=None if self.known is None else self.known[part],
+            lengths=None if self.lengths is None else self.lengths[part],
         )
 
     def to(self, device: torch.device | str) -> Batch:
@@ -81,6 +84,7 @@ class Batch:
             boxes_unit=moved(self.boxes_unit),
             visible=moved(self.visible),
             known=None if self.known is None else moved(self.known),
+            lengths=None if self.lengths is None else moved(self.lengths),
         )
 
 

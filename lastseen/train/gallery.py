@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.errors import TrainError
-from lastseen.model.inputs import box_in_crop, query_crop
+from lastseen.model.inputs import places_in_crops, query_crop
 from lastseen.synth.census import Census
 
 VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
@@ -41,6 +41,7 @@ class Gallery:
     | frames      | W tensors uint8 [T, h, w, 3]                                           |
     | views       | uint8 [V, shares, VIEW_PX, VIEW_PX, 3]: squares, as a query is cut at inference |
     | view_boxes  | float32 [V, shares, 4] the thing in them, in their unit squares        |
+    | view_shown  | float32 [V, shares, 4] what of them is a picture, not its repeated edge |
     | views_of    | name of a thing -> numbers of its views                                |
     """
 
@@ -50,10 +51,11 @@ class Gallery:
         frames: Sequence[Tensor],
         views: Tensor,
         view_boxes: Tensor,
+        view_shown: Tensor,
         records: list[ViewRecord],
     ) -> None:
         self.walks, self.frames, self.records = list(walks), list(frames), records
-        self.views, self.view_boxes = views, view_boxes
+        self.views, self.view_boxes, self.view_shown = views, view_boxes, view_shown
         self.views_of: dict[str, list[int]] = defaultdict(list)
 
     @classmethod
@@ -99,8 +101,8 @@ class Gallery:
                     names.append(name)
         if not views:
             raise TrainError("no thing in these walks is seen well enough to be asked for")
-        pictures, boxes = (torch.stack(column) for column in zip(*views))
-        gallery = cls(walks, frames, pictures, boxes, records)
+        pictures, boxes, shown = (torch.stack(column) for column in zip(*views))
+        gallery = cls(walks, frames, pictures, boxes, shown, records)
         for number, name in enumerate(names):
             gallery.views_of[name].append(number)
         return gallery
@@ -109,17 +111,18 @@ class Gallery:
     def device(self) -> torch.device:
         return self.views.device
 
+    def is_from(self, view: int, walk: int) -> bool:
+        """Whether a frame of this walk is shown; a portrait is of no place."""
+        return self.records[view].walk == walk and self.records[view].frame is not None
+
     def askable(self, walk: int, thing: int, frames: Sequence[int] = ()) -> list[int]:
         """Views of a thing that are not of these frames of this walk or near them."""
         found = []
         for number in self.views_of.get(self.walks[walk].names[thing], ()):
-            record = self.records[number]
-            if record.walk == walk and record.frame is not None and len(frames):
-                if min(abs(record.frame - frame) for frame in (frames[0], frames[-1])) < APART:
-                    continue
-                if frames[0] <= record.frame <= frames[-1]:
-                    continue
-            found.append(number)
+            frame = self.records[number].frame
+            near = frame is not None and len(frames) and frames[0] - APART < frame < frames[-1] + APART
+            if not (near and self.is_from(number, walk)):
+                found.append(number)
         return found
 
 
@@ -138,9 +141,9 @@ def good_frames(walk: Census, thing: int) -> list[int]:
     return chosen
 
 
-def square_views(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+def square_views(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
     """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [shares, VIEW_PX, VIEW_PX, 3], and the
-    thing's box [shares, 4] in their unit squares"""
+    places [shares, 4] of the thing and of the picture in their unit squares"""
     views = torch.cat([query_crop(picture, box, VIEW_PX, share) for share in shares])
-    boxes = torch.stack([box_in_crop(picture, box, share) for share in shares]).to(views.device)
-    return (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1), boxes
+    boxes, shown = (places.to(views.device) for places in places_in_crops(picture, box, shares))
+    return (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1), boxes, shown

@@ -17,6 +17,7 @@ from lastseen.synth.parallel import OpenLibrary, run_jobs
 from lastseen.synth.photos import PhotoWalks
 
 TRIES = 4
+PHOTO_FRAMES = 60  # of a walk over a photograph: a clip, and time to ask from
 ABSENT_SHARE = 0.2  # of photo walks: the thing is not there, but its like
 Progress = Callable[[int, int], None]
 
@@ -63,7 +64,7 @@ def _render(
             if kind == "room":
                 census = room_census(library, rng, seconds=seconds, device=device)
             else:
-                walks = PhotoWalks(library, device=device)
+                walks = PhotoWalks(library, frames=PHOTO_FRAMES, device=device)
                 present = bool(rng.random() > ABSENT_SHARE)
                 census = photo_census(walks, rng, groups=groups_of(library), present=present)
             census.save(path)

@@ -203,7 +203,7 @@ class Training:
         mixed = torch.is_autocast_enabled(self.device.type)
         weights = next(iter(self.names))
         clips, queries = (x if mixed else x.to(weights.dtype) for x in (batch.clips, batch.queries))
-        features, query = self.model.encode_together(clips, queries)
+        features, query = self.model.encode_together(clips, queries, batch.lengths)
         return localize_with_partners(self.model, features, query, partners)
 
     def _precision(self) -> AbstractContextManager[object]:
@@ -220,6 +220,10 @@ class Training:
             raise TrainError(
                 "a backbone that is trained needs pictures, and this data gives its features; "
                 "set data.cache_features=false or train_backbone_from_block=none"
+            )
+        if config.query_background is not None and batch.lengths is None:
+            raise TrainError(
+                "this data does not tell what is behind the thing in a query; set model.query_background=none"
             )
         if batch.has_pictures:
             kind, channels, side, query_side = "pictures", 3, config.image_size, config.query_px

@@ -97,6 +97,7 @@ def synth_small() -> TrainConfig:
             query_shares=(1.0, 0.5, 0.25),
             query_size=224,
             mask_query=True,
+            query_background=0.7,  # boxes on real video are less wide (experiments/LOG.md)
             fine=True,
             dim=128,
         ),

@@ -22,6 +22,7 @@ from lastseen.box import Letterbox
 from lastseen.errors import TrainError
 from lastseen.model import Backbone, VQLoCConfig
 from lastseen.model.inputs import normalised, padded, patches_inside
+from lastseen.model.matching import lengths_of_patches
 from lastseen.synth.assets import Library
 from lastseen.synth.library import open_library
 from lastseen.train.augment import AugmentConfig, augment_clip
@@ -50,6 +51,9 @@ class SynthData:
     absent_share: float = 0.2  # of clips: the thing is not in them
     cut_share: float = 0.35  # of clips that begin or end in another walk
     fast_share: float = 0.2  # of clips at twice the speed
+    home_share: float = (
+        0.0  # of questions, at least: the picture shows the thing in the same walk, if any does
+    )
     augment: AugmentConfig = AugmentConfig(
         hue=0.03, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
     )
@@ -128,19 +132,33 @@ class FeatureStore:
         )
         shown = [frozenset().union(*(self._present[walk] for walk in d.walks)) for d in drawn]
         unrelated = unrelated_by_name(shown, [d.group for d in drawn])
-        queries = self.views[view]
+        queries, lengths = self.views[view], None
         if self.model.mask_query:
-            inside = patches_inside(self.gallery.view_boxes[view].flatten(0, 1), self.model.query_side).half()
-            each = rearrange(queries, "b (s c) h w -> (b s) c h w", s=len(self.model.query_shares))
-            queries = rearrange(each * inside, "(b s) c h w -> b (s c) h w", b=len(view))
+            lengths = self._lengths(view)
+            each = rearrange(queries, "b (s c) h w -> b s c h w", s=len(self.model.query_shares))
+            queries = rearrange(each * (lengths > 0)[:, :, None], "b s c h w -> b (s c) h w")
         return Batch(
             clips=self.features[index],
             queries=queries,
+            lengths=lengths,
             boxes_unit=boxes,
             visible=visible,
             unrelated=unrelated,
             known=known,
         )
+
+    def _lengths(self, view: Tensor) -> Tensor:
+        """[b, shares, q side, q side]: 0 where a picture does not show the thing, as in `prepare_query`"""
+        boxes, shown = (
+            places[view].flatten(0, 1) for places in (self.gallery.view_boxes, self.gallery.view_shown)
+        )
+        lengths = inside = patches_inside(boxes, self.model.query_side).half()
+        if self.model.query_background is not None:
+            features = rearrange(
+                self.views[view], "b (s c) h w -> (b s) c h w", b=len(view), s=len(boxes) // len(view)
+            )
+            lengths = inside * lengths_of_patches(features, inside, shown, self.model.query_background)
+        return rearrange(lengths, "(b s) 1 h w -> b s h w", b=len(view))
 
     # --- what is drawn ---
 
@@ -182,6 +200,9 @@ class FeatureStore:
         views = self.gallery.askable(walk, thing, own.tolist())
         if not views:
             return None
+        home = [view for view in views if self.gallery.is_from(view, walk)]
+        if home and rng.random() < self.data.home_share:
+            views = home
         boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
         # A speck or a corner of the thing is no sighting, but it would be wrong to call it another thing.
         known = visible | (census.share[own, thing] == 0)
