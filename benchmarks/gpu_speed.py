@@ -29,6 +29,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -174,7 +175,11 @@ class Bench(Measuring):
         batch = self.size.batches[0]
         localizer = self.localizer(model, engine, batch, rule=TrackRule(threshold=1.1))
         video = self.host_video(self.size.hour)
-        with tempfile.TemporaryDirectory() as folder, Index(folder, create=True) as index:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Index(folder, create=True) as index,
+            patch.object(FineFeatures, "opened", lambda _: video),
+        ):
             began = time.perf_counter()
             index.bind(localizer)
             bound_s = time.perf_counter() - began
@@ -203,7 +208,6 @@ class Bench(Measuring):
             stored_s = time.perf_counter() - began
             rows = index.compact(index.videos()[0])
             assert rows is not None
-            FineFeatures._opened = lambda self: video  # type: ignore[assignment, method-assign, return-value]
             for number, most in enumerate(candidates):
                 seconds = self.median(
                     lambda: search(index, localizer, {"it": self.query}, candidates=most),  # noqa: B023

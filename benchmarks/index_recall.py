@@ -6,8 +6,9 @@
 The videos are indexed (once: a second run goes on with what is there), then every question of the annotations
 is asked twice: of its own video, before the moment at which it was asked, and of the whole library. --things
 asks about each thing of a video once, and of the library only. What 'lastseen synth' makes is a --folder.
---together asks the library all questions at once, so that features are read once: no times, but an hour of
-video in a minute of a GPU. First looks are compared: which sightings get a second one depends on them.
+--together asks the library all questions at once, so that features are read once, and for the latest sighting
+alone: no times and no sightings, but an hour of video in a minute or two of a GPU. First looks are compared:
+which sightings get a second one depends on them.
 
 "Answer": the latest sighting is the same track, to the last box and digit, or neither search saw the thing;
 "of those": only where the exhaustive search saw it. "Sightings": of all videos in which the exhaustive search
@@ -125,13 +126,9 @@ Timed = tuple[list[Finding], list[Finding], float, float]  # every video, the an
 def _together(index: Index, localizer: Localizer, asked: list[Asked], **options: Any) -> list[Timed]:
     things = {str(number): query for number, (query, _) in enumerate(asked)}
     began = time.perf_counter()
-    every = search(index, localizer, things, every=True, **options)
-    answers = every
-    if "exhaustive" not in options:
-        began = time.perf_counter()
-        answers = search(index, localizer, things, **options)
+    answers = search(index, localizer, things, **options)
     seconds = (time.perf_counter() - began) / len(asked)
-    return [_judged(index.videos(), every[name], answers[name][:1], seconds) for name in things]
+    return [_judged(index.videos(), answers[name], answers[name], seconds) for name in things]
 
 
 def _timed(
