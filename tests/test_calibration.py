@@ -62,6 +62,27 @@ def test_the_rule_makes_up_for_a_models_own_scale():
     assert fitted > default + 0.2
 
 
+@pytest.mark.parametrize("steady", [True, False])
+def test_boxes_are_smoothed_if_that_answers_better(steady):
+    """One box in three jumps away; or boxes follow a thing that moves fast, and smoothing makes them lag."""
+    rng, cases = np.random.default_rng(0), []
+    for number in range(12):
+        x = np.zeros(60) if steady else np.where(np.arange(60) % 2, 0.0, 45.0)
+        true = [Box(10 + dx, 10, 60 + dx, 60) for dx in x]
+        boxes = np.array([box.xyxy for box in true])
+        if steady:
+            boxes[:, 2] += 75  # right enough, unless a third of them are elsewhere
+            boxes[1::3] += 150
+        logits = rng.normal(-6, 0.1, 60)
+        logits[20:32] = 4
+        truth = ResponseTrack(first_frame=20, fps=5.0, boxes=tuple(true[20:32]), score=1.0)
+        frames = FramePredictions(fps=5.0, boxes_px=boxes, logits=logits)
+        cases.append(Answered(video_uid=f"v{number}", predictions=frames, truth=truth))
+    rule = fit_rule(cases)
+    assert (rule.box_median > 1) == steady
+    assert outcome(cases, rule)[1].all()
+
+
 def test_a_confidence_keeps_the_order_even_if_scores_mislead():
     scores, right = np.linspace(0.1, 0.9, 50), np.arange(50) < 25
     assert fit_confidence(scores, right)[0] > 0

@@ -16,6 +16,7 @@ from walks import BLUE, GREEN, RED, YELLOW, Thing, gallery_of, is_colour, moving
 from lastseen.errors import TrainError
 from lastseen.model import BackboneConfig, VQLoCConfig
 from lastseen.model.inputs import MEAN, STD, patches_inside
+from lastseen.model.matching import BEHIND
 from lastseen.train.augment import NO_AUGMENT, AugmentConfig
 from lastseen.train.gallery import APART, VIEW_PX, Gallery
 from lastseen.train.store import FeatureStore, SynthData
@@ -318,3 +319,43 @@ def test_walks_are_augmented_anew_in_every_round(two_walks):
     before = same.features.clone()
     same.batch(10_000)
     assert torch.equal(before, same.features)
+
+
+def test_a_thing_can_be_asked_for_with_another_frame_of_the_same_walk():
+    boxes = moving((20, 20, 62, 62), (0, 0), 50)
+    walks = [coded(n, walk_of([Thing(name="a", colour=RED, boxes=boxes)], seed=n)) for n in (0, 1)]
+    other = walks[1][1]
+    other[other == RED[0]] -= 40  # darker there, so that pictures tell from which walk they are
+    gallery = gallery_of(*walks)
+    for home_share in (0.0, 1.0):
+        store = FeatureStore(gallery, replace(PLAIN, home_share=home_share), MODEL, MeanColour(), 32, 0)
+        batch = store.batch(0)
+        at_home, could_be = [], []
+        for clip, query in zip(batch.clips, batch.queries):
+            (view,) = [n for n, known in enumerate(store.views) if torch.equal(known, query)]
+            of, frames = codes(clip)
+            others = gallery.askable(int(of[0]), 0, frames.tolist())
+            at_home.append(gallery.is_from(view, int(of[0])))
+            could_be.append(any(gallery.is_from(other, int(of[0])) for other in others))
+        assert sum(could_be) > 20
+        assert at_home == could_be if home_share else 5 < sum(at_home) < sum(could_be)
+
+
+def test_what_is_behind_a_thing_is_told_with_its_picture(two_walks):
+    walks, frames = zip(*two_walks)
+    gallery = Gallery.of(walks, [torch.from_numpy(f) for f in frames], (1.0, 0.5))
+    model = replace(
+        MODEL, fusion="match", match_dim=2, query_shares=(1.0, 0.5), query_size=224, mask_query=True
+    )
+    plain, knowing = (
+        FeatureStore(gallery, PLAIN, replace(model, query_background=b), MeanColour(), 8, 0).batch(0)
+        for b in (None, -1.0)
+    )
+    assert torch.equal(plain.queries, knowing.queries)
+    assert set(plain.lengths.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(plain.lengths > 0, knowing.lengths > 0)
+    behind = (knowing.lengths == BEHIND).sum((2, 3)) / (knowing.lengths > 0).sum((2, 3))
+    assert (
+        behind[:, 1] > 0
+    ).all()  # at -1 all is like its surroundings, but the least like them is the thing
+    assert (behind <= 0.6).all()

@@ -27,6 +27,7 @@ from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_track
 
 RIGHT_STIOU = 0.25
 GAINS = (0.5, 0.7, 1.0, 1.4, 2.0)
+BOX_MEDIANS = (1, 3, 5)
 SHIFTS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0)
 BINS = 10
 
@@ -91,16 +92,20 @@ def load_answered(path: str | Path) -> list[Answered]:
 
 
 def fit_rule(answered: Sequence[Answered], rule: TrackRule = TrackRule()) -> TrackRule:
-    """Gain and shift that answer best (by the ranked share of right answers), then slope and offset so that
-    the score is the chance to be right."""
+    """Gain, shift and smoothing of boxes that answer best (by the ranked share of right answers), then slope
+    and offset so that the score is the chance to be right."""
     if not any(one.truth for one in answered):
         raise AnnotationError("a rule cannot be fitted: no question has a true answer")
     candidates = [replace(rule, gain=gain, shift=float(shift)) for gain in GAINS for shift in SHIFTS]
-    quality = [_average_precision(*outcome(answered, candidate)) for candidate in candidates]
+
+    def quality(candidate: TrackRule) -> float:
+        return _average_precision(*outcome(answered, candidate))
+
     # Neighbours vouch for each other: the best of a smoothed grid does not hang on a single question.
-    grid = np.pad(np.reshape(quality, (len(GAINS), len(SHIFTS))), 1, mode="edge")
+    grid = np.pad(np.reshape(list(map(quality, candidates)), (len(GAINS), len(SHIFTS))), 1, mode="edge")
     smooth = sum(grid[y : y + len(GAINS), x : x + len(SHIFTS)] for y in range(3) for x in range(3))
     chosen = candidates[int(np.argmax(smooth))]
+    chosen = max((replace(chosen, box_median=frames) for frames in BOX_MEDIANS), key=quality)
     slope, offset = fit_confidence(*outcome(answered, replace(chosen, slope=1.0, offset=0.0)))
     return replace(chosen, slope=slope, offset=offset)
 
