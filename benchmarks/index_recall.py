@@ -6,11 +6,12 @@
 The videos are indexed (once: a second run goes on with what is there), then every question of the annotations
 is asked twice: of its own video, before the moment at which it was asked, and of the whole library. --things
 asks about each thing of a video once, and of the library only. What 'lastseen synth' makes is a --folder.
---together asks the library all questions at once, so that features are read once, and for the latest sighting
-alone: no times and no sightings, but an hour of video in a minute or two of a GPU. First looks are compared:
-which sightings get a second one depends on them.
+--together asks the library for the latest sightings alone, and the exhaustive search for all of them at once,
+so that features are read once: an hour of video in a minute or two of a GPU. First looks are compared: which
+sightings get a second one depends on them.
 
-"Answer": the latest sighting is the same track, to the last box and digit, or neither search saw the thing;
+"Answer": the latest sighting is the same track, frame by frame and to a pixel (a GPU rounds many clips at
+once otherwise than one by one; on a CPU it is the last digit), or neither search saw the thing;
 "of those": only where the exhaustive search saw it. "Sightings": of all videos in which the exhaustive search
 saw it, those whose last track the quick one gives.
 """
@@ -34,6 +35,8 @@ from lastseen.index import Index, IndexedVideo
 from lastseen.index.record import add_file
 from lastseen.index.search import Finding, search
 
+SAME_PX = 1.0
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -45,10 +48,11 @@ def main() -> None:
     parser.add_argument("--index", type=Path, required=True)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--clips", type=int, help="only so many of the annotated clips")
+    parser.add_argument("--questions", type=int, help="only so many, evenly chosen")
     parser.add_argument("--candidates", type=int, nargs="+", default=[8, 24])
     parser.add_argument("--things", action="store_true", help="each thing of a video once, in the library")
     parser.add_argument("--own", action="store_true", help="only of its own video, not of the library")
-    parser.add_argument("--together", action="store_true", help="of the library only, all questions at once")
+    parser.add_argument("--together", action="store_true", help="of the library only, its latest sightings")
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
@@ -68,6 +72,8 @@ def main() -> None:
             for number, (_, section) in enumerate(clips)
         ]
         asked = list(_queries(clips, videos, arguments.things))
+        if arguments.questions:
+            asked = asked[:: -(-len(asked) // arguments.questions)]
         # Each query is asked many times here; seconds are without encoding it (about two on a core).
         encoded = {id(query.views): localizer.encode_query(query) for query, _ in asked}
         localizer.encode_query = lambda query: encoded[id(query.views)]  # type: ignore[method-assign]
@@ -97,15 +103,16 @@ def _compare(
     candidates: Sequence[int],
     together: bool = False,
 ) -> None:
-    def answers(**options: Any) -> list[Timed]:
-        if together:
-            return _together(index, localizer, asked, **options)
-        return [_timed(index, localizer, *question, **options) for question in asked]
-
-    exact = answers(exhaustive=True)
+    if together:
+        exact = _together(index, localizer, asked)
+    else:
+        exact = [_timed(index, localizer, *question, exhaustive=True) for question in asked]
     _report(where, "exhaustive", exact, exact)
     for count in candidates:
-        _report(where, f"{count} candidates", exact, answers(candidates=count))
+        quick = [
+            _timed(index, localizer, *question, candidates=count, every=not together) for question in asked
+        ]
+        _report(where, f"{count} candidates", exact, quick)
 
 
 def _queries(
@@ -123,27 +130,33 @@ def _queries(
 Timed = tuple[list[Finding], list[Finding], float, float]  # every video, the answer, seconds, share looked at
 
 
-def _together(index: Index, localizer: Localizer, asked: list[Asked], **options: Any) -> list[Timed]:
+def _together(index: Index, localizer: Localizer, asked: list[Asked]) -> list[Timed]:
     things = {str(number): query for number, (query, _) in enumerate(asked)}
     began = time.perf_counter()
-    answers = search(index, localizer, things, **options)
+    answers = search(index, localizer, things, exhaustive=True)
     seconds = (time.perf_counter() - began) / len(asked)
     return [_judged(index.videos(), answers[name], answers[name], seconds) for name in things]
 
 
 def _timed(
-    index: Index, localizer: Localizer, query: Query, video: IndexedVideo | None, **options: Any
+    index: Index,
+    localizer: Localizer,
+    query: Query,
+    video: IndexedVideo | None,
+    *,
+    every: bool = True,
+    **options: Any,
 ) -> Timed:
     videos = index.videos() if video is None else [video]
     options["videos"] = videos
     began = time.perf_counter()
-    every = search(index, localizer, {"it": query}, every=True, **options)["it"]
-    seconds, answer = time.perf_counter() - began, every[:1]
-    if "exhaustive" not in options:  # which looks at all of it anyway
+    found = search(index, localizer, {"it": query}, every=every, **options)["it"]
+    seconds, answer = time.perf_counter() - began, found[:1]
+    if every and "exhaustive" not in options:  # which looks at all of it anyway
         began = time.perf_counter()
         answer = search(index, localizer, {"it": query}, **options)["it"]
         seconds = time.perf_counter() - began
-    return _judged(videos, every, answer, seconds)
+    return _judged(videos, found, answer, seconds)
 
 
 def _judged(
@@ -155,10 +168,10 @@ def _judged(
 
 
 def _report(where: str, name: str, exact: list[Timed], quick: list[Timed]) -> None:
-    same = [_last(e[1]) == _last(q[1]) for e, q in zip(exact, quick)]
+    same = [_same(e[1][0], q[1][:1]) if e[1] else not q[1] for e, q in zip(exact, quick)]
     seen = [equal for equal, e in zip(same, exact) if e[1]]
-    found = [sighting in _all(q[0]) for e, q in zip(exact, quick) for sighting in _all(e[0])]
-    extra = sum(sighting not in _all(e[0]) for e, q in zip(exact, quick) for sighting in _all(q[0]))
+    found = [_same(finding, q[0]) for e, q in zip(exact, quick) for finding in e[0]]
+    extra = sum(not _same(finding, e[0]) for e, q in zip(exact, quick) for finding in q[0])
     seconds = sorted(q[2] for q in quick)
     row = {
         "asked of": where,
@@ -176,12 +189,17 @@ def _report(where: str, name: str, exact: list[Timed], quick: list[Timed]) -> No
     print(json.dumps(row), flush=True)
 
 
-def _last(findings: list[Finding]) -> object:
-    return (findings[0].video.name, findings[0].tracks[-1]) if findings else None
-
-
-def _all(findings: list[Finding]) -> list[object]:
-    return [(finding.video.name, finding.tracks[-1]) for finding in findings]
+def _same(finding: Finding, others: list[Finding]) -> bool:
+    """Whether one of the others ends with the same track in the same video."""
+    track = finding.tracks[-1]
+    boxes = np.array([box.xyxy for box in track.boxes])
+    for other in others:
+        its = other.tracks[-1]
+        if other.video.name == finding.video.name and its.first_frame == track.first_frame:
+            its_boxes = np.array([box.xyxy for box in its.boxes])
+            if its_boxes.shape == boxes.shape and np.abs(its_boxes - boxes).max() <= SAME_PX:
+                return True
+    return False
 
 
 if __name__ == "__main__":
