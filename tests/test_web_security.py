@@ -14,6 +14,7 @@ from scenes import texture
 from videos import pictures, write_video
 from web import HERE, PLACES, finished, jpeg, left_over, look, served, tiny, write_walk
 
+from lastseen.web.jobs import Jobs
 from lastseen.web.media import Settings, is_video_container, safe_name
 from lastseen.web.security import is_own_host
 from lastseen.web.server import create_app
@@ -63,6 +64,27 @@ def test_an_upload_is_kept_read_and_removed_with_its_video(client, folder):
     again = client.post("/api/uploads?name=copy.mp4", content=data).json()
     assert finished(client, again["job"]["id"])["state"] == "done"
     assert left_over(folder) == ["my walk.mp4"]  # the same bytes are kept once
+    assert client.delete(f"/api/videos/{added['video']['id']}").status_code == 204
+    assert left_over(folder) == []
+
+
+def test_an_upload_of_what_is_there_is_answered_even_if_it_is_dealt_with_at_once(client, folder, monkeypatch):
+    data = (folder / "elsewhere" / "secret.mp4").read_bytes()
+    added = client.post("/api/uploads?name=first.mp4", content=data).json()
+    assert finished(client, added["job"]["id"])["state"] == "done"
+    submit = Jobs.submit
+
+    def submit_and_wait(*args, **options):
+        job = submit(*args, **options)
+        while not job.finished:
+            time.sleep(0.01)
+        return job
+
+    monkeypatch.setattr(Jobs, "submit", submit_and_wait)
+    again = client.post("/api/uploads?name=second.mp4", content=data)
+    assert again.status_code == 202
+    assert again.json()["job"]["state"] == "done"
+    assert left_over(folder) == ["first.mp4"]
     assert client.delete(f"/api/videos/{added['video']['id']}").status_code == 204
     assert left_over(folder) == []
 

@@ -100,7 +100,9 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
 
     def begun(entry: Entry) -> Added:
         with shelf.index() as index:
-            return Added(job=job_info(work.read(entry)), video=info(entry, index))
+            video = info(entry, index)  # first: a copy of what is indexed is gone as soon as the job sees it
+            job = job_info(work.read(entry))
+            return Added(job=job, video=video.model_copy(update={"job": job.id}))
 
     @routes.get("/videos")
     def list_videos() -> Library:
