@@ -146,8 +146,10 @@ class TrackRule:
     looks: int = 0  # sightings that are looked at again, enlarged; the other numbers are fitted with it
 
     def __post_init__(self) -> None:
-        if type(self.looks) is not int or self.looks < 0:
-            raise ValueError(f"looks must be a whole number, 0 or more, got {self.looks}")
+        for name, least in (("looks", 0), ("median", 1), ("box_median", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} must be a whole number, {least} or more, got {value}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
         return expit(self.gain * np.asarray(predictions.logits, np.float64) + self.shift)

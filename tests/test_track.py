@@ -69,6 +69,12 @@ def test_a_weaker_occurrence_counts_only_near_the_best():
     assert spans(LOW + weak + LOW) == [(10, 15)]  # alone, it is the best
 
 
+@pytest.mark.parametrize("wrong", [{"median": 0}, {"box_median": 0}, {"box_median": 1.5}])
+def test_frames_that_are_smoothed_over_are_at_least_one(wrong):
+    with pytest.raises(ValueError, match=r"median must be a whole number, 1 or more"):
+        TrackRule(**wrong)
+
+
 def test_a_single_frame_or_none_at_all_is_no_problem():
     assert spans([0.9]) == [(0, 0)]
     assert spans([]) == []
