@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.ends import Features, followed
 from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
@@ -174,7 +175,9 @@ class Localizer:
         ends = [self.frames_searched(video, query) for query in queries]
         views = [self.encode_query(query) for query in queries]
         found = self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), views, ends)
-        return [self.look_again(video, view, predictions) for view, predictions in zip(views, found)]
+        seen = [self.look_again(video, view, predictions) for view, predictions in zip(views, found)]
+        features = self.features_of(video)
+        return [self.follow(video, predictions, features) for predictions in seen]
 
     def look_again(
         self,
@@ -199,6 +202,25 @@ class Localizer:
                     known[sighting.key] = boxes_px.clip(0, [video.width, video.height] * 2), logits
         looks = [(sighting, known[sighting.key]) for sighting in sightings if sighting.key in known]
         return replaced(predictions, [(sighting.shortened(len(look[1])), look) for sighting, look in looks])
+
+    def follow(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
+        """Every track to its ends, where the thing is no longer like itself: the last step of an answer."""
+        least = self.rule.like_itself
+        if self.paper or least is None or not len(predictions):
+            return predictions
+        guess = self.best_guess(predictions)
+        tracks = [track for track in self.tracks(predictions) if track.first_frame != guess.first_frame]
+        letterbox = self.model.letterbox(footage.width, footage.height)
+        return followed(predictions, [*tracks, guess], letterbox, features, least)
+
+    def features_of(self, video: Video) -> Features:
+        """What `follow` asks for: features of a few frames, made anew."""
+
+        def read(start: int, stop: int) -> Tensor:
+            begin = start - start % self.batch
+            return torch.cat(list(self.encoded(video, begin, stop)))[start - begin :]
+
+        return read
 
     def _enlarged(self, video: Video, sighting: Sighting, first: int) -> Tensor:
         """Features of its windows, a batch at a time: frames may be large."""

@@ -29,6 +29,8 @@ class FramePredictions:
     fps: float
     boxes_px: np.ndarray  # [T, 4] x1 y1 x2 y2
     logits: np.ndarray  # [T]
+    # First and last frames between which a thing stays like itself: a track that peaks there reaches so far.
+    spans: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -144,12 +146,17 @@ class TrackRule:
     offset: float = 0.0
     threshold: float = 0.5  # a track with a lower score is not an answer
     looks: int = 0  # sightings that are looked at again, enlarged; the other numbers are fitted with it
+    # How like itself at the peak (a cosine) a thing must be for its track to go on beyond `extent_ratio`.
+    like_itself: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("looks", 0), ("median", 1), ("box_median", 1)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} must be a whole number, {least} or more, got {value}")
+        alike = self.like_itself
+        if alike is not None and not (isinstance(alike, (int, float)) and 0 <= alike <= 1):
+            raise ValueError(f"like_itself must be a number from 0 to 1, or null, got {alike}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
         return expit(self.gain * np.asarray(predictions.logits, np.float64) + self.shift)
@@ -168,8 +175,11 @@ def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
     spans: list[tuple[int, int, float]] = []  # tracks only in the end: of a long one, peaks are thousands
     for peak in peaks[scores[peaks] >= rule.peak_ratio * scores.max()]:
         first, last = _extent(scores, peak, rule.extent_ratio * scores[peak])
+        for start, end in predictions.spans:
+            if start <= peak <= end:
+                first, last = min(first, start), max(last, end)
         score = rule.confidence(scores[peak])
-        if spans and first <= spans[-1][1] + 1:
+        while spans and first <= spans[-1][1] + 1:
             earlier = spans.pop()
             first, last, score = min(first, earlier[0]), max(last, earlier[1]), max(score, earlier[2])
         spans.append((first, last, score))

@@ -1,20 +1,21 @@
-"""What a second look is worth: the answers of a model with and without it, on rendered and on real video.
+"""What a second look, and following a thing to where it ends, are worth, on rendered and on real video.
 
     python runs/two_looks.py --set val --set real_dev --out runs/looks
     python runs/two_looks.py --table --out runs/looks
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). The model's
-own rule judges both: it was fitted on other episodes, so nothing here was seen before. Frames are decoded
-once.
+own rule judges all three: it was fitted on other episodes, so nothing here was seen before. Frames are
+decoded and encoded once.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 from collections.abc import Generator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from lastseen.datasets import AbsentQuestion, Question
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
@@ -44,26 +45,34 @@ class Decoded(Video):
             yield Frame(number, number / fps, self._held[number])
 
 
-def answer_set(folder: Path, once: Localizer, twice: Localizer, out: Path) -> None:
+def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
     sections = find_videos(annotations, folder / "videos")
     videos = in_advance(
         lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
     )
-    first: list[Answered] = []
-    second: list[Answered] = []
+    kept: dict[str, list[Answered]] = {"once": [], "twice": [], "followed": []}
     for (clip, _), video in zip(sections, videos):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
-        queries = [query_of(question, video, clip.fps) for question in questions]
-        for question, query, seen in zip(questions, queries, once.at(clip.fps).predict(video, queries)):
-            again = twice.at(clip.fps).look_again(video, twice.encode_query(query), seen)
+        asked, here = [query_of(question, video, clip.fps) for question in questions], localizer.at(clip.fps)
+        views, ends = (list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video)))
+        features = torch.cat(list(here.encoded(video, 0, max(ends))))
+        for question, view, seen in zip(
+            questions, views, here.predict_encoded(video, [features], views, ends)
+        ):
+            again = here.look_again(video, view, seen)
+            followed = here.follow(video, again, partial(_between, features))
             truth = question.truth if isinstance(question, Question) else None
-            first.append(Answered(video_uid=clip.video_uid, predictions=seen, truth=truth))
-            second.append(Answered(video_uid=clip.video_uid, predictions=again, truth=truth))
-        print(folder.name, clip.clip_uid, len(first), flush=True)
-        for name, answered in (("once", first), ("twice", second)):  # kept as it goes
+            for answered, predictions in zip(kept.values(), (seen, again, followed)):
+                answered.append(Answered(video_uid=clip.video_uid, predictions=predictions, truth=truth))
+        print(folder.name, clip.clip_uid, len(kept["once"]), flush=True)
+        for name, answered in kept.items():  # kept as it goes
             save_answered(answered, out / f"{folder.name}-{name}.json.gz")
+
+
+def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    return features[start:stop]
 
 
 def print_table(out: Path, weights: Path | None) -> None:
@@ -108,13 +117,11 @@ def main() -> None:
     if arguments.table:
         print_table(arguments.out, arguments.weights)
         return
-    twice = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
-    if not twice.looks:
-        parser.error("the rule of this model asks for no second look")
-    once = copy.copy(twice)
-    once.rule = replace(twice.rule, looks=0)
+    localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
+    if not localizer.looks or localizer.rule.like_itself is None:
+        parser.error("the rule of this model asks for no second look, or follows nothing")
     for folder in arguments.sets:
-        answer_set(folder, once, twice, arguments.out)
+        answer_set(folder, localizer, arguments.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ ROWS = [
     ["errors"],
     ["box", "files"],
     ["video", "track", "model"],
-    ["query", "weights", "formats", "engine", "second_look"],
+    ["query", "weights", "formats", "engine", "second_look", "ends"],
     ["render", "localizer", "baselines", "datasets"],
     ["index", "evaluate", "synth", "doctor"],
     ["train"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -105,6 +105,15 @@ def calibrate(
         int | None,
         typer.Option(metavar="N", min=0, help="Sightings to look at again; as the rule says unless given."),
     ] = None,
+    like_itself: Annotated[
+        float | None,
+        typer.Option(
+            metavar="COSINE",
+            min=0.0,
+            max=1.0,
+            help="How like itself a thing must be for its track to go on; as the rule says unless given.",
+        ),
+    ] = None,
     device: Device = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -121,6 +130,8 @@ def calibrate(
     from lastseen.weights import save_rule
 
     localizer = Localizer.from_pretrained(model, device=device, looks=looks)
+    if like_itself is not None:
+        localizer.rule = replace(localizer.rule, like_itself=like_itself)
     asides = load_absent(absent) if absent else ()
     with progress_bar("answering", "clips", quiet) as progress:
         answered = answer_all(localizer, load_vq2d(annotations), videos, asides, progress)

@@ -69,6 +69,7 @@ def save_answered(answered: Sequence[Answered], path: str | Path) -> None:
             "fps": one.predictions.fps,
             "boxes_px": np.round(one.predictions.boxes_px, 2).tolist(),
             "logits": np.round(one.predictions.logits, 4).tolist(),
+            "spans": one.predictions.spans,
             "truth": one.truth.to_dict() if one.truth else None,
         }
         for one in answered
@@ -83,7 +84,10 @@ def load_answered(path: str | Path) -> list[Answered]:
         Answered(
             video_uid=row["video"],
             predictions=FramePredictions(
-                fps=row["fps"], boxes_px=np.array(row["boxes_px"]), logits=np.array(row["logits"])
+                fps=row["fps"],
+                boxes_px=np.array(row["boxes_px"]),
+                logits=np.array(row["logits"]),
+                spans=tuple((first, last) for first, last in row.get("spans", ())),
             ),
             truth=ResponseTrack.from_dict(row["truth"]) if row["truth"] else None,
         )

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.ends import PATIENCE
 from lastseen.errors import IndexStoreError, QueryError, VideoError
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.compact import coarse_scores, query_vectors
@@ -31,7 +32,8 @@ CANDIDATES = 24  # clips of the whole library that the exact model looks at firs
 LATER = 3  # times that it looks again, at what may have come after the answer
 ALMOST = 0.4  # of the score that counts as seen: a second look may find that it was
 MOST_GUESSES = 4  # videos that are looked at again for a thing that seems to be in none
-RIM = 3  # frames around a track that must have been looked at for it to be whole: half the rule's median
+# Frames around a track that must have been looked at for it to be whole: so many would be passed over.
+RIM = PATIENCE + 1
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,12 @@ def search(
                 cases.look_everywhere(every, progress)
             else:
                 cases.look_closely(_candidates(index, localizer, cases, progress), candidates, every)
+            return {name: cases.answers(name, every) for name in things}
         except IndexStoreError:
             now = {video.id: video.first for video in index.videos()}
             if all(video.first == now.get(video.id) for video in kept):
                 raise
-            continue  # a recording dropped its oldest frames, or a video was removed, while we looked
-        return {name: _ranked(cases.of(name), every) for name in things}
+            # A recording dropped its oldest frames, or a video was removed, while we looked: again.
 
 
 class _Case:
@@ -160,6 +162,21 @@ class _Case:
             return replace(finding, no_file=True)
         return finding
 
+    def followed(self, finding: Finding, every: bool) -> Finding:
+        """To the ends of what was seen, which may be in clips that nobody looked at."""
+        while True:
+            predictions = self.localizer.follow(self.fine.video, finding.predictions, self._features)
+            missing = self._needed(every, predictions) - self.seen.keys() if self.seen else set()
+            if not missing:
+                told = self.finding(predictions)
+                return replace(told, looked_again=finding.looked_again, no_file=finding.no_file)
+            for number in sorted(missing):
+                self.look(number)
+            finding = self.again(self.finding(), every) if finding.looked_again else self.finding()
+
+    def _features(self, start: int, stop: int) -> Tensor:
+        return self.fine.read(self.first + start, self.first + stop).to(self.localizer.device)
+
     def _needed(self, every: bool, predictions: FramePredictions) -> set[int]:
         best = int(predictions.logits.argmax())
         tracks = self.localizer.tracks(predictions)[0 if every else -1 :]
@@ -207,6 +224,10 @@ class _Cases:
 
     def of(self, name: str) -> list[Finding]:
         return list(self._findings[name].values())
+
+    def answers(self, name: str, every: bool) -> list[Finding]:
+        cases = {id(finding): case for case, finding in self._findings[name].items()}
+        return [cases[id(finding)].followed(finding, every) for finding in _ranked(self.of(name), every)]
 
     def look_everywhere(self, every: bool, progress: Progress | None) -> None:
         """The exact model on every frame, the latest video first; all things share a video's features."""

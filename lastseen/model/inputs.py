@@ -111,17 +111,20 @@ def _square(picture: Tensor, box: Box, share: float) -> tuple[int, int, int, int
     return x1, y1, x1 + side, y1 + side
 
 
-def patches_inside(boxes_unit: Tensor, side: int) -> Tensor:
-    """Boxes [n, 4] -> [n, 1, side, side] of 0 and 1: patches whose middle is in it, or the nearest."""
-    centres = (torch.arange(side, device=boxes_unit.device) + 0.5) / side
+def patches_inside(boxes_unit: Tensor, side: int, columns: int | None = None) -> Tensor:
+    """Boxes [n, 4] -> [n, 1, side, side or columns] of 0 and 1: patches whose middle is in it, or the
+    nearest."""
     x1, y1, x2, y2 = boxes_unit[:, :, None].unbind(1)
-    half = 0.5 / side  # a box between two middles still has a patch
-    columns, rows = (
-        (centres >= torch.minimum(low, (low + high) / 2 - half))
-        & (centres <= torch.maximum(high, (low + high) / 2 + half))
-        for low, high in ((x1, x2), (y1, y2))
+    across, down = _middles_inside(x1, x2, columns or side), _middles_inside(y1, y2, side)
+    return (down[:, None, :, None] & across[:, None, None, :]).to(boxes_unit.dtype)
+
+
+def _middles_inside(low: Tensor, high: Tensor, count: int) -> Tensor:
+    middles = (torch.arange(count, device=low.device) + 0.5) / count
+    half = 0.5 / count  # what is between two middles still has a patch
+    return (middles >= torch.minimum(low, (low + high) / 2 - half)) & (
+        middles <= torch.maximum(high, (low + high) / 2 + half)
     )
-    return (rows[:, None, :, None] & columns[:, None, None, :]).to(boxes_unit.dtype)
 
 
 def resized(pictures: Tensor, width: int, height: int) -> Tensor:

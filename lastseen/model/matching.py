@@ -205,7 +205,7 @@ def lengths_of_patches(features: Tensor, inside: Tensor, pictures_unit: Tensor, 
     thing's, however much they are.
     """
     its = inside.flatten(1) > 0
-    around = ~its & (patches_inside(pictures_unit, features.shape[-1]).flatten(1) > 0)
+    around = ~its & (patches_inside(pictures_unit, *features.shape[2:]).flatten(1) > 0)
     unit = F.normalize(features.float().flatten(2), dim=1)
     alike = (unit.transpose(1, 2) @ unit).masked_fill(~around[:, None], -1.0).amax(2)
     alike = alike.masked_fill(around.sum(1, keepdim=True) < LEAST_AROUND, -1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from lastseen.index.search import Finding, search
 from lastseen.localizer import Localizer
 from lastseen.query import Query, read_picture
 from lastseen.render.curve import score_curve
-from lastseen.track import FramePredictions
 from lastseen.web.jobs import Job, Jobs
 from lastseen.web.media import Entry, Missing, Shelf, video_id
 
@@ -187,10 +186,11 @@ def curve_of(finding: Finding, localizer: Localizer) -> dict[str, Any]:
     """The score over time for the page: times, scores (None where the exact model did not look), peaks."""
     predictions, first = finding.predictions, finding.video.first
     if first:  # frames that were dropped count as not looked at
-        predictions = FramePredictions(
-            fps=predictions.fps,
+        predictions = replace(
+            predictions,
             boxes_px=np.concatenate([np.zeros((first, 4), np.float32), predictions.boxes_px]),
             logits=np.concatenate([np.full(first, -np.inf, np.float32), predictions.logits]),
+            spans=tuple((start + first, end + first) for start, end in predictions.spans),
         )
     shown = finding.tracks or ((finding.guess,) if finding.guess else ())
     curve = score_curve(predictions, finding.video.duration_s, shown, rule=localizer.rule)

@@ -1,0 +1,214 @@
+"""A sighting reaches as far as the thing is like itself, and no further."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scenes import box_at, quick_localizer, thing, write_scene
+
+from lastseen.box import Letterbox
+from lastseen.ends import AT_ONCE, PATIENCE, REACH, followed
+from lastseen.evaluate.calibration import Answered, load_answered, save_answered
+from lastseen.index import Index
+from lastseen.index.record import add_file
+from lastseen.index.search import search
+from lastseen.query import Query
+from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks
+from lastseen.video import Video
+
+FRAMES, SIDE = 100, 8
+BOX = (40.0, 40.0, 80.0, 80.0)  # patches 2 and 3 of 8 in either direction
+SQUARE = Letterbox.square(160, 160, 8 * 14)
+
+
+def world(shown: range | set[int], *, alike: float = 1.0) -> torch.Tensor:
+    """Features in which the thing's patches, of two kinds, are in the box of some frames."""
+    features = torch.zeros(FRAMES, 4, SIDE, SIDE)
+    features[:, 3] = 1.0
+    for frame in shown:
+        features[frame, :, 2:4, 2:4] = torch.tensor([0, 0, np.sqrt(1 - alike**2), 0])[:, None, None]
+        features[frame, 0, 2:4, 2] = features[frame, 1, 2:4, 3] = alike
+    return features
+
+
+def said(first: int, last: int) -> FramePredictions:
+    logits = np.full(FRAMES, -5.0)
+    logits[first : last + 1] = 2.0
+    return FramePredictions(fps=5.0, boxes_px=np.tile(np.array(BOX), (FRAMES, 1)), logits=logits)
+
+
+def span(predictions: FramePredictions, features: torch.Tensor, least: float = 0.5) -> tuple[int, int]:
+    (track,) = all_tracks(predictions)
+    found = followed(predictions, [track], SQUARE, lambda a, b: features[a:b], least)
+    return found.spans[0]
+
+
+def test_a_track_is_followed_to_where_the_thing_is_no_longer_there():
+    assert span(said(40, 45), world(range(31, 62))) == (31, 61)
+
+
+def test_what_is_not_there_beyond_the_track_leaves_it_as_it_is():
+    assert span(said(40, 45), world(range(40, 46))) == (40, 45)
+
+
+def test_the_first_and_the_last_frame_are_ends_too():
+    assert span(said(5, 95), world(range(FRAMES))) == (0, FRAMES - 1)
+
+
+def test_a_short_gap_is_passed_over_and_a_longer_one_is_an_end():
+    gap = set(range(46, 46 + PATIENCE))
+    assert span(said(40, 45), world(set(range(30, 60)) - gap)) == (30, 59)
+    longer = gap | {46 + PATIENCE}
+    assert span(said(40, 45), world(set(range(30, 60)) - longer)) == (30, 45)
+
+
+def test_nothing_is_followed_for_ever():
+    assert span(said(48, 50), world(range(FRAMES))) == (48 - REACH, 50 + REACH)
+
+
+def test_how_alike_it_must_be_decides():
+    features = world(range(30, 60), alike=0.6)
+    features[40:46] = world(range(40, 46))[40:46]
+    assert span(said(40, 45), features, least=0.55) == (30, 59)
+    assert span(said(40, 45), features, least=0.65) == (40, 45)
+
+
+def test_a_part_of_the_thing_is_not_the_thing():
+    """Half of what the peak shows is half alike, however well that half fits."""
+    features = world(range(30, 60))
+    features[46:60, :, 2:4, 3] = torch.tensor([0.0, 0, 0, 1])[:, None]
+    assert span(said(40, 45), features, least=0.6) == (30, 45)
+
+
+def test_the_thing_is_looked_for_around_the_box_and_not_everywhere():
+    features, moved = world(range(40, 46)), world(range(FRAMES))
+    features[46:60] = moved[46:60].roll(1, dims=3)  # by a patch: still around the box
+    features[30:40] = moved[30:40].roll(4, dims=3)
+    assert span(said(40, 45), features) == (40, 59)
+
+
+def test_what_the_rest_of_the_frame_shows_as_well_is_not_followed():
+    """A plain thing before a wall of its colour: everything is like it, everywhere."""
+    features = world(range(FRAMES))
+    features[46:] = features[45:46].roll(3, dims=3).maximum(features[45:46])
+    assert span(said(40, 45), features) == (40 - REACH, 45)
+
+
+def test_frames_that_nobody_looked_at_are_not_entered():
+    predictions = said(40, 45)
+    predictions.logits[50:] = -np.inf
+    assert span(predictions, world(range(30, 60))) == (30, 49)
+
+
+def test_few_frames_are_asked_for():
+    asked = []
+    features, predictions = world(range(40, 46)), said(40, 45)
+
+    def read(start, stop):
+        asked.append(stop - start)
+        return features[start:stop]
+
+    followed(predictions, all_tracks(predictions), SQUARE, read, 0.5)
+    assert sum(asked) <= 1 + 2 * AT_ONCE
+
+
+# --- what a span does to tracks ---
+
+
+def test_a_track_that_peaks_in_a_span_reaches_through_it_and_joins_what_it_meets():
+    predictions = said(40, 45)
+    predictions.logits[30:35] = 2.0
+    assert [(t.first_frame, t.last_frame) for t in all_tracks(predictions)] == [(30, 34), (40, 45)]
+    reaching = replace(predictions, spans=((36, 50),))
+    assert [(t.first_frame, t.last_frame) for t in all_tracks(reaching)] == [(30, 34), (36, 50)]
+    joining = replace(predictions, spans=((32, 50),))
+    assert [(t.first_frame, t.last_frame) for t in all_tracks(joining)] == [(30, 50)]
+
+
+def test_one_span_joins_several_earlier_tracks():
+    predictions = said(60, 65)
+    predictions.logits[20:25] = predictions.logits[40:45] = 2.0
+    (track,) = all_tracks(replace(predictions, spans=((18, 70),)))
+    assert (track.first_frame, track.last_frame) == (18, 70)
+
+
+def test_spans_are_kept_with_answers(tmp_path):
+    one = Answered(video_uid="v", predictions=replace(said(40, 45), spans=((36, 50),)), truth=None)
+    save_answered([one], tmp_path / "a.json.gz")
+    (back,) = load_answered(tmp_path / "a.json.gz")
+    assert back.predictions.spans == ((36, 50),)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, "much"])
+def test_likeness_is_a_cosine(wrong):
+    with pytest.raises(ValueError, match="like_itself must be a number from 0 to 1, or null"):
+        TrackRule(like_itself=wrong)
+
+
+# --- in a video ---
+
+HERE = (60, 60)
+PLACES = [None] * 10 + [HERE] * 14 + [None] * 16
+
+
+@pytest.fixture(scope="module")
+def localizer():
+    localizer = quick_localizer()
+    localizer.rule = replace(localizer.rule, like_itself=0.6)
+    return localizer
+
+
+def halved(predictions: FramePredictions) -> FramePredictions:
+    """The thing is seen in the first half of its frames only."""
+    logits = predictions.logits.copy()
+    logits[17:24] = -9.0
+    return replace(predictions, logits=logits, spans=())
+
+
+def test_a_broken_sighting_is_made_whole_and_frames_of_the_background_are_not(localizer, tmp_path):
+    video = Video(write_scene(tmp_path / "scene.mp4", PLACES))
+    found = localizer.predict(video, [Query.from_array(thing())])[0]
+    (whole,) = localizer.tracks(found)
+    assert (whole.first_frame, whole.last_frame) == (10, 23)
+    (broken,) = localizer.tracks(halved(found))
+    assert broken.last_frame < 18
+    (mended,) = localizer.tracks(localizer.follow(video, halved(found), localizer.features_of(video)))
+    assert (mended.first_frame, mended.last_frame) == (10, 23)
+    assert mended.last_box.iou(box_at(HERE)) > 0.5
+
+
+def test_without_a_rule_for_it_or_as_the_paper_nothing_is_followed(localizer, tmp_path):
+    def never(start, stop):
+        raise AssertionError
+
+    plain = quick_localizer()
+    assert plain.follow(None, said(40, 45), never).spans == ()
+    plain.rule, plain.paper = localizer.rule, True
+    assert plain.follow(None, said(40, 45), never).spans == ()
+
+
+@pytest.mark.parametrize("keep", ["full", "compact"])
+def test_an_index_follows_as_one_shot_does_into_clips_that_it_had_not_looked_at(localizer, tmp_path, keep):
+    localizer = copy.copy(localizer)
+    localizer.rule = replace(localizer.rule, extent_ratio=0.9999)  # a track is hardly more than its peak
+    path = write_scene(tmp_path / "scene.mp4", [None] * 40 + [HERE] * 40 + [None] * 10)
+    query = Query.from_array(thing())
+    (alone,) = localizer.predict(Video(path), [query])
+    last = localizer.tracks(alone)[-1]
+    assert (last.first_frame, last.last_frame) == (40, 79)
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, path, keep=keep)
+        (exact,) = search(index, localizer, {"it": query}, exhaustive=True)["it"]
+        assert exact.predictions.spans == alone.spans
+        (quick,) = search(index, localizer, {"it": query}, candidates=1)["it"]
+        assert quick.tracks[-1] == exact.tracks[-1] == last
+        assert not np.isfinite(quick.predictions.logits).all()
+
+
+def test_a_track_needs_no_more_than_its_own_frames():
+    track = ResponseTrack(first_frame=0, fps=5.0, boxes=(box_at(HERE),), score=0.9)
+    lone = FramePredictions(fps=5.0, boxes_px=np.array([BOX]), logits=np.array([1.0]))
+    found = followed(lone, [track], SQUARE, lambda a, b: world(range(1))[a:b], 0.5)
+    assert found.spans == ((0, 0),)
