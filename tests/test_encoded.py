@@ -16,6 +16,7 @@ from lastseen.synth.episode import EpisodeSettings
 from lastseen.synth.library import open_library
 from lastseen.synth.write import write_dataset
 from lastseen.track import TrackRule
+from lastseen.weights import load_rule, save_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,6 +61,24 @@ def test_answers_from_features_are_those_from_the_video(dataset, config):
         np.testing.assert_allclose(ours.predictions.logits, theirs.predictions.logits, atol=0.05)
     assert report(fast, TrackRule(), draws=0).absent == len(absent)
     json.dumps(cross_fitted(fast, draws=0).to_dict())
+
+
+def test_calibrate_writes_the_rule_with_what_it_was_fitted_with(dataset, tmp_path, run):
+    torch.manual_seed(0)
+    save_model(VQLoC.from_config(OURS), tmp_path / "model")
+    asked = ("--annotations", dataset / "annotations.json", "--videos", dataset / "videos")
+    asked += ("--absent", dataset / "absent.json", "--quiet")
+    status, out, _ = run("calibrate", tmp_path / "model", *asked, "--looks", 1, "--like-itself", 0.5)
+    assert status == 0 and "calibration error" in out
+    fitted = load_rule(tmp_path / "model")
+    assert (fitted.looks, fitted.like_itself) == (1, 0.5)
+    status, out, _ = run("calibrate", tmp_path / "model", *asked, "--json")
+    assert status == 0
+    assert json.loads(out)["rule"]["like_itself"] == 0.5  # as the rule says unless given
+    before = (tmp_path / "model" / "rule.json").read_bytes()
+    status, _, err = run("calibrate", tmp_path / "model", *asked, "--like-itself", 1.5)
+    assert status == 2 and "--like-itself" in err
+    assert (tmp_path / "model" / "rule.json").read_bytes() == before
 
 
 def test_work_done_in_advance_comes_in_order_and_is_bounded():
