@@ -189,8 +189,7 @@ def test_without_a_rule_for_it_or_as_the_paper_nothing_is_followed(localizer, tm
     assert plain.follow(None, said(40, 45), never).spans == ()
 
 
-@pytest.mark.parametrize("keep", ["full", "compact"])
-def test_an_index_follows_as_one_shot_does_into_clips_that_it_had_not_looked_at(localizer, tmp_path, keep):
+def test_an_index_follows_as_one_shot_does_into_clips_that_it_had_not_looked_at(localizer, tmp_path):
     localizer = copy.copy(localizer)
     localizer.rule = replace(localizer.rule, extent_ratio=0.9999)  # a track is hardly more than its peak
     path = write_scene(tmp_path / "scene.mp4", [None] * 40 + [HERE] * 40 + [None] * 10)
@@ -199,7 +198,7 @@ def test_an_index_follows_as_one_shot_does_into_clips_that_it_had_not_looked_at(
     last = localizer.tracks(alone)[-1]
     assert (last.first_frame, last.last_frame) == (40, 79)
     with Index(tmp_path / "index", create=True) as index:
-        add_file(index, localizer, path, keep=keep)
+        add_file(index, localizer, path)
         (exact,) = search(index, localizer, {"it": query}, exhaustive=True)["it"]
         assert exact.predictions.spans == alone.spans
         (quick,) = search(index, localizer, {"it": query}, candidates=1)["it"]
