@@ -20,9 +20,10 @@ from PIL import Image
 
 from lastseen.datasets import Question
 from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.engine.devices import best_device
 from lastseen.evaluate.benchmark import query_of
 from lastseen.evaluate.metrics import compare
-from lastseen.localizer import Localizer, best_device
+from lastseen.localizer import Localizer
 from lastseen.query import Query
 from lastseen.synth.episode import EpisodeSettings
 from lastseen.synth.library import open_library

@@ -126,7 +126,7 @@ def check_torch() -> Finding:
 def check_device() -> Finding:
     import torch
 
-    from lastseen.localizer import best_device, checked_device
+    from lastseen.engine.devices import best_device, checked_device
 
     names = [
         f"cuda:{i} {torch.cuda.get_device_name(i)}, "
@@ -181,7 +181,7 @@ def check_codecs() -> Finding:
 def check_engine() -> Finding:
     """What computes: PyTorch always can; OpenVINO is faster on CPUs with bfloat16, if it is there."""
     from lastseen.engine import ENGINES, default_engine
-    from lastseen.localizer import best_device
+    from lastseen.engine.devices import best_device
 
     wanted, device = os.environ.get("LASTSEEN_ENGINE"), best_device()
     if wanted and wanted not in ENGINES:

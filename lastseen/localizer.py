@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,10 +17,11 @@ from torch import Tensor
 
 from lastseen.ends import Features, followed
 from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
+from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.patch_match import PatchMatcher
-from lastseen.query import Query
+from lastseen.query import Footage, Query
 from lastseen.second_look import Looks, Sighting, likeliest, replaced
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track
 from lastseen.video import Video
@@ -35,20 +34,6 @@ TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
 CLIPS_AT_ONCE = 16  # on a GPU; the CPU takes them one by one, which is as fast there
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
-
-
-class Footage(Protocol):
-    """What a question is asked of: a Video, or one in an Index."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def duration_s(self) -> float: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def height(self) -> int: ...
-    def frame_count(self, fps: float) -> int: ...
 
 
 class Localizer:
@@ -404,16 +389,3 @@ class _Found:
         place = slice(self.count, self.count + len(part.logits))
         self.boxes[place], self.logits[place] = part.boxes, part.logits
         self.count = place.stop
-
-
-def best_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def checked_device(name: str | torch.device) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise LastSeenError(f"device {name} cannot be used: {str(error).splitlines()[0]}; try cpu") from None
-    return device

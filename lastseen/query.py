@@ -1,10 +1,12 @@
-"""The question: pictures of the thing, and until when to look."""
+"""The question: pictures of the thing, until when to look, and what it is asked of."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -14,6 +16,20 @@ from lastseen.errors import QueryError
 from lastseen.video import Video
 
 LEAST_SIDE_PX = 2  # a thing of one pixel has no appearance
+
+
+class Footage(Protocol):
+    """What a question is asked of: a Video, or one in an Index."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def duration_s(self) -> float: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    def frame_count(self, fps: float) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 import torch
 
-from lastseen import doctor, localizer, weights
+from lastseen import doctor, weights
 from lastseen.doctor import NOTE, OK, PROBLEM, examine
+from lastseen.engine import devices
 from lastseen.model.backbone import BackboneConfig
 from lastseen.model.vqloc import VQLoC, VQLoCConfig
 
@@ -63,7 +64,7 @@ def test_in_words_and_with_status_1_if_something_is_broken(run, monkeypatch):
 )
 @pytest.mark.parametrize("failure", [ImportError("no such\nlibrary"), OSError("undefined symbol")])
 def test_a_library_that_cannot_be_imported_is_a_finding(monkeypatch, library, checks, failure):
-    users = ("lastseen.weights", "lastseen.localizer") if library == "torch" else ()
+    users = ("lastseen.weights", "lastseen.engine.devices") if library == "torch" else ()
     for name in list(sys.modules):
         if name.split(".")[0] == library or name in users:
             monkeypatch.delitem(sys.modules, name)
@@ -179,12 +180,12 @@ def test_a_graphics_card_is_listed(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda _: type("P", (), {"total_memory": 8 * 2**30})
     )
-    monkeypatch.setattr(localizer, "best_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(devices, "best_device", lambda: torch.device("cuda"))
     assert state("device")[1] == "cuda is used; there is cuda:0 A Card, 8 GiB; cpu"
 
 
 def test_the_engine_is_named(monkeypatch):
-    monkeypatch.setattr(localizer, "best_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(devices, "best_device", lambda: torch.device("cpu"))
     assert state("engine")[1].startswith("torch-fp32 is used")
     monkeypatch.setenv("LASTSEEN_ENGINE", "torch-bf16")
     assert state("engine")[1].startswith("torch-bf16 is used")

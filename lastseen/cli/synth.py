@@ -46,7 +46,7 @@ def synth(
 
     Stopped? The same command goes on where it was.
     """
-    from lastseen.localizer import best_device, checked_device
+    from lastseen.engine.devices import best_device, checked_device
     from lastseen.synth.library import checked_split, open_library
     from lastseen.synth.preview import write_preview
     from lastseen.synth.write import settings_from, write_dataset

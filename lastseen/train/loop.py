@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import TrainError
-from lastseen.localizer import best_device, checked_device
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.head import AnchorHead, corners
 from lastseen.model.matching import MatchingReduce

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import TrainError
-from lastseen.localizer import best_device, checked_device
 from lastseen.train.checkpoint import RunFolder
 from lastseen.train.matching import MatchingConfig, save_backbone, train_matching
 from lastseen.train.pairs import PhotoPairs, WalkPairs
