@@ -1,11 +1,12 @@
-"""Where a sighting ends: as long as a thing is in view, it is like itself.
+"""Where a sighting ends, and whether it is one: a thing is like itself.
 
 A track reaches as far as the thing is like the picture that was asked with. It turns, blurs or comes into
 another light, and the track ends or breaks, though the thing is still there. But what was seen at the peak is
 known by then, in the same light and from nearly the same side: from both ends of the track the frames are
-followed on while their boxes show that, and show it better than the rest of the frame does.
+followed on while they show that, in their own box or near where it was last, and better than the rest of the
+frame does. And what was seen at the surest peak of all casts doubt on other sightings that are unlike it.
 
-    tracks --patches at the peak--> frames before and after, likeness to them --> FramePredictions with spans
+    tracks --patches at the peak--> other frames, likeness to them --> FramePredictions with spans and doubts
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from lastseen.model.inputs import patches_inside
 from lastseen.model.matching import lengths_of_patches
 from lastseen.track import FramePredictions, ResponseTrack
 
-AROUND = 1.5  # times a frame's box is where the thing is looked for
+AROUND = 1.5  # times a box is where the thing is looked for
+STRAY = 2  # patches that it may move in a frame, beyond that
 AHEAD = 0.05  # of the rest of the frame: plain things and walls are all alike
 BACKGROUND = 0.5  # a patch that is as like one around the thing's box does not tell it from the rest
 PATIENCE = 2  # frames in a row that may not show it: a blur, a hand before it
 REACH = 40  # frames beyond an end
 AT_ONCE = 4  # frames whose features are asked for
+UNLIKE = 8.0  # what a sighting's logit loses for each unit of likeness that it lacks
+NEAR_PEAK = 2  # frames before and after a peak that may show the thing better
 
 Features = Callable[[int, int], Tensor]  # frames [start, stop) -> [n, channels, rows, columns]
 
@@ -40,77 +44,161 @@ def followed(
     features: Features,
     least: float,
 ) -> FramePredictions:
-    """With the spans of these tracks: as far as the thing is at least so like itself at the peak.
+    """With the spans of these tracks: as far as the thing is at least so like itself at the peak, and with
+    boxes of its size where the thing is not in a frame's own.
 
     Nothing is followed into frames that nobody looked at (logit -inf), as their boxes are not known.
     """
-    whole = np.array([[0, 0, letterbox.frame_width, letterbox.frame_height]])
-    boxes, picture = (torch.from_numpy(letterbox.to_unit(px)).float() for px in (predictions.boxes_px, whole))
-    follower = _Follower(predictions, boxes, picture, features, least)
-    return replace(predictions, spans=tuple(follower.span(track) for track in tracks))
+    eye = _Eye.of(predictions, letterbox, features)
+    boxes_px, spans = predictions.boxes_px.copy(), []
+    for track in tracks:
+        thing = eye.thing(_peak(predictions, track))
+        before, after = (eye.path(thing, end, step, least) for end, step in _outwards(track))
+        for frame, box in (before | after).items():
+            if box is not None:
+                boxes_px[frame] = letterbox.to_px(box.numpy())
+        spans.append((min(before, default=track.first_frame), max(after, default=track.last_frame)))
+    return replace(predictions, boxes_px=boxes_px, spans=tuple(spans))
 
 
-@dataclass(frozen=True)
-class _Follower:
-    predictions: FramePredictions
-    boxes: Tensor  # [T, 4] in the canvas of the features
-    picture: Tensor  # [1, 4] where the frame is in it
-    features: Features
-    least: float
-
-    def span(self, track: ResponseTrack) -> tuple[int, int]:
-        first, last = track.first_frame, track.last_frame
-        peak = first + int(np.argmax(self.predictions.logits[first : last + 1]))
-        thing = self._thing(peak)
-        return self._reached(thing, first, -1), self._reached(thing, last, 1)
-
-    def _thing(self, frame: int) -> _Thing:
-        shown = _unit(self.features(frame, frame + 1))
-        inside = _inside(self.boxes[frame : frame + 1], shown)
-        lengths = lengths_of_patches(shown, inside.to(shown), self.picture.to(shown), BACKGROUND)
-        return _Thing(shown[0][:, inside[0, 0]], lengths[0, 0][inside[0, 0]] == 1)
-
-    def _reached(self, thing: _Thing, end: int, step: int) -> int:
-        reached = end
-        for frame, is_it in self._beyond(thing, end, step):
-            if is_it:
-                reached = frame
-            elif abs(frame - reached) > PATIENCE:
-                break
-        return reached
-
-    def _beyond(self, thing: _Thing, end: int, step: int) -> Iterator[tuple[int, bool]]:
-        """The frames beyond an end, one by one, and whether they show it."""
-        logits = self.predictions.logits
-        frames = [end + step * n for n in range(1, REACH + 1) if 0 <= end + step * n < len(logits)]
-        known = next((n for n, frame in enumerate(frames) if not np.isfinite(logits[frame])), len(frames))
-        for at in range(0, known, AT_ONCE):
-            part = sorted(frames[at : min(at + AT_ONCE, known)])
-            shown = _unit(self.features(part[0], part[-1] + 1))
-            here = _inside(_grown(self.boxes[part[0] : part[-1] + 1]), shown)
-            elsewhere = _inside(self.picture, shown) & ~here
-            cosine = torch.einsum("nchw,ck->nkhw", shown, thing.patches)
-            best, other = (cosine.masked_fill(~where, -1.0).flatten(2).amax(2) for where in (here, elsewhere))
-            ahead = (best - other)[:, thing.own].mean(1)
-            is_it = ((best.mean(1) >= self.least) & (ahead >= AHEAD)).tolist()
-            yield from list(zip(part, is_it))[::step]
+def doubted(
+    predictions: FramePredictions,
+    tracks: Sequence[ResponseTrack],
+    letterbox: Letterbox,
+    features: Features,
+    least: float,
+) -> FramePredictions:
+    """With doubts about those of these tracks that are less than that like the surest one."""
+    eye = _Eye.of(predictions, letterbox, features)
+    surest = max(tracks, key=lambda track: track.score)
+    thing = eye.thing(_peak(predictions, surest))
+    doubts = []
+    for track in tracks:
+        if track is not surest:
+            lacking = least - eye.likeness(thing, track, _peak(predictions, track))
+            if lacking > 0:
+                doubts.append((track.first_frame, track.last_frame, UNLIKE * lacking))
+    return replace(predictions, doubts=tuple(doubts))
 
 
 @dataclass(frozen=True)
 class _Thing:
-    patches: Tensor  # [channels, k] in its box at the peak
+    patches: Tensor  # [channels, k] in its box at a peak
     own: Tensor  # [k] which of them are not like what is around it
+    places: Tensor  # [k, 2] x and y from the middle of the box, in the unit square
+
+
+@dataclass(frozen=True)
+class _Eye:
+    logits: np.ndarray  # [T]
+    boxes: Tensor  # [T, 4] in the canvas of the features
+    picture: Tensor  # [1, 4] where the frame is in it
+    features: Features
+
+    @classmethod
+    def of(cls, predictions: FramePredictions, letterbox: Letterbox, features: Features) -> _Eye:
+        whole = np.array([[0, 0, letterbox.frame_width, letterbox.frame_height]])
+        boxes, picture = (
+            torch.from_numpy(letterbox.to_unit(px)).float() for px in (predictions.boxes_px, whole)
+        )
+        return cls(predictions.logits, boxes, picture, features)
+
+    def thing(self, frame: int) -> _Thing:
+        """What a frame's box shows."""
+        shown, box = _unit(self.features(frame, frame + 1)), self.boxes[frame : frame + 1]
+        rows, columns = shown.shape[2:]
+        inside = patches_inside(box, rows, columns).to(shown)
+        lengths = lengths_of_patches(shown, inside, self.picture.to(shown), BACKGROUND)
+        its = inside[0, 0] > 0
+        places = _middles(rows, columns)[its.flatten().cpu()] - (box[:, :2] + box[:, 2:]) / 2
+        return _Thing(shown[0][:, its], lengths[0, 0][its].cpu() == 1, places)
+
+    def likeness(self, thing: _Thing, track: ResponseTrack, peak: int) -> float:
+        """How well the boxes around a track's peak show the thing, at best."""
+        start, stop = max(track.first_frame, peak - NEAR_PEAK), min(track.last_frame, peak + NEAR_PEAK) + 1
+        found = zip(self.boxes[start:stop], self._cosines(thing, start, stop))
+        return max(_best(cosine, self._around(box, cosine))[0].mean().item() for box, cosine in found)
+
+    def path(self, thing: _Thing, end: int, step: int, least: float) -> dict[int, Tensor | None]:
+        """The frames beyond an end that show the thing, outwards, each with a box if its own does not."""
+        path: dict[int, Tensor | None] = {}
+        box, reached = self.boxes[end], end
+        for frame, cosine in self._beyond(thing, end, step):
+            strayed = abs(frame - reached)
+            if self._shows(self.boxes[frame], thing, cosine, least):
+                path[frame], box, reached = None, self.boxes[frame], frame
+                continue
+            moved = self._moved(box, thing, cosine, STRAY * strayed)
+            if self._shows(moved, thing, cosine, least):
+                path[frame], box, reached = moved, moved, frame
+            elif strayed > PATIENCE:
+                break
+        return path
+
+    def _beyond(self, thing: _Thing, end: int, step: int) -> Iterator[tuple[int, Tensor]]:
+        """The frames beyond an end that somebody looked at, one by one, and their cosines."""
+        frames = [end + step * n for n in range(1, REACH + 1) if 0 <= end + step * n < len(self.logits)]
+        known = next(
+            (n for n, frame in enumerate(frames) if not np.isfinite(self.logits[frame])), len(frames)
+        )
+        for at in range(0, known, AT_ONCE):
+            part = sorted(frames[at : min(at + AT_ONCE, known)])
+            yield from list(zip(part, self._cosines(thing, part[0], part[-1] + 1)))[::step]
+
+    def _cosines(self, thing: _Thing, start: int, stop: int) -> Tensor:
+        """Of the thing's patches with those of frames: [n, k, rows, columns]"""
+        return torch.einsum("nchw,ck->nkhw", _unit(self.features(start, stop)), thing.patches).cpu()
+
+    def _shows(self, box: Tensor, thing: _Thing, cosine: Tensor, least: float) -> bool:
+        where = self._around(box, cosine)
+        (best, _), (other, _) = (
+            _best(cosine, where),
+            _best(cosine, self._inside(self.picture, cosine) & ~where),
+        )
+        return bool(best.mean() >= least and (best - other)[thing.own].mean() >= AHEAD)
+
+    def _moved(self, box: Tensor, thing: _Thing, cosine: Tensor, patches: int) -> Tensor:
+        """The box to where its patches went, at most so far beyond what is around it."""
+        _, at = _best(cosine, self._around(box, cosine, patches))
+        middles = (_middles(*cosine.shape[1:])[at] - thing.places)[thing.own]
+        half = (box[2:] - box[:2]) / 2
+        middle = middles.median(0).values
+        return torch.cat([middle - half, middle + half])
+
+    def _around(self, box: Tensor, cosine: Tensor, patches: int = 0) -> Tensor:
+        """A box and what is around it, so many patches more to every side, in the picture."""
+        one = 1 / torch.tensor([cosine.shape[2], cosine.shape[1]])
+        half = (AROUND * (box[2:] - box[:2]) / 2) + patches * one
+        middle = (box[:2] + box[2:]) / 2
+        grown = torch.cat([middle - half, middle + half])[None]
+        return self._inside(grown, cosine) & self._inside(self.picture, cosine)
+
+    @staticmethod
+    def _inside(boxes: Tensor, cosine: Tensor) -> Tensor:
+        return patches_inside(boxes, *cosine.shape[1:])[0, 0] > 0
+
+
+def _peak(predictions: FramePredictions, track: ResponseTrack) -> int:
+    seen = predictions.logits[track.first_frame : track.last_frame + 1]
+    return track.first_frame + int(np.argmax(seen))
+
+
+def _outwards(track: ResponseTrack) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (track.first_frame, -1), (track.last_frame, 1)
+
+
+def _best(cosine: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """The likest patch for each of the thing's, and which it is; nothing is like what is not there."""
+    best, at = cosine.masked_fill(~where, -1.0).flatten(1).max(1)
+    return best, at
 
 
 def _unit(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=1)
 
 
-def _grown(boxes: Tensor) -> Tensor:
-    middles, sides = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-    return torch.cat([middles - AROUND * sides / 2, middles + AROUND * sides / 2], 1)
-
-
-def _inside(boxes: Tensor, features: Tensor) -> Tensor:
-    """[n, 1, rows, columns]: the patches of these boxes."""
-    return patches_inside(boxes.to(features), features.shape[2], features.shape[3]) > 0
+def _middles(rows: int, columns: int) -> Tensor:
+    """Of patches, in the unit square: [rows * columns, 2] x and y"""
+    down, across = (torch.arange(count) + 0.5 for count in (rows, columns))
+    grid = torch.stack(torch.meshgrid(across / columns, down / rows, indexing="xy"), -1)
+    return grid.flatten(0, 1)

@@ -9,13 +9,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.ends import Features, followed
+from lastseen.clips import Clip, cut
+from lastseen.ends import Features, doubted, followed
 from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
@@ -31,6 +33,7 @@ TRAINING_FREE = "training-free"  # instead of a folder: no heads, patches are co
 # Fitted on the answers to the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
 
+BATCHES_KEPT = 16  # of frames that an answer looks at again: 50 MB on a CPU
 CLIPS_AT_ONCE = 16  # on a GPU; the CPU takes them one by one, which is as fast there
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
@@ -188,22 +191,39 @@ class Localizer:
         looks = [(sighting, known[sighting.key]) for sighting in sightings if sighting.key in known]
         return replaced(predictions, [(sighting.shortened(len(look[1])), look) for sighting, look in looks])
 
-    def follow(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
-        """Every track to its ends, where the thing is no longer like itself: the last step of an answer."""
-        least = self.rule.like_itself
+    def doubt(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
+        """Less of sightings that are unlike the surest one."""
+        least, trusted = self.rule.like_surest, replace(predictions, doubts=())
         if self.paper or least is None or not len(predictions):
-            return predictions
-        guess = self.best_guess(predictions)
-        tracks = [track for track in self.tracks(predictions) if track.first_frame != guess.first_frame]
+            return trusted
         letterbox = self.model.letterbox(footage.width, footage.height)
-        return followed(predictions, [*tracks, guess], letterbox, features, least)
+        return doubted(trusted, self._sightings(trusted), letterbox, features, least)
+
+    def follow(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
+        """Every track that is not in doubt to its ends, where the thing is no longer like itself: the last
+        step of an answer."""
+        least, sure = self.rule.like_itself, self.doubt(footage, predictions, features)
+        if self.paper or least is None or not len(predictions):
+            return sure
+        letterbox = self.model.letterbox(footage.width, footage.height)
+        return followed(sure, self._sightings(sure), letterbox, features, least)
+
+    def _sightings(self, predictions: FramePredictions) -> list[ResponseTrack]:
+        """All tracks, and the best guess if it is none of them."""
+        guess = self.best_guess(predictions)
+        return [*(t for t in self.tracks(predictions) if t.first_frame != guess.first_frame), guess]
 
     def features_of(self, video: Video) -> Features:
         """What `follow` asks for: features of a few frames, made anew."""
 
+        @lru_cache(BATCHES_KEPT)
+        def batch(start: int) -> Tensor:
+            return torch.cat(list(self.encoded(video, start, start + self.batch)))
+
         def read(start: int, stop: int) -> Tensor:
             begin = start - start % self.batch
-            return torch.cat(list(self.encoded(video, begin, stop)))[start - begin :]
+            parts = [batch(at) for at in range(begin, stop, self.batch)]
+            return torch.cat(parts)[start - begin : stop - begin]
 
         return read
 
@@ -289,35 +309,9 @@ class Localizer:
     def _context(self) -> int:
         return 0 if self.paper else self.model.context
 
-    def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[tuple[int, Tensor, int, int]]:
-        """(number of the clip's first frame, its features, first and one past the last frame to keep)
-
-        With `at_once` so many clips in a row come as one run: they overlap by twice the context.
-        """
-        length, context = self.model.clip_length, self._context
-        step = length - 2 * context
-        size = length + (at_once - 1) * step
-        start = first = 0
-        held: list[Tensor] = []
-        for piece in features:
-            held.append(piece)
-            if sum(map(len, held)) < size:
-                continue  # joined when there are enough: joining copies them
-            joined = torch.cat(held)
-            while len(joined) >= size:
-                yield start, joined[:size], first, size - context
-                start, first, joined = start + at_once * step, context, joined[at_once * step :]
-            held = [joined]
-        if not held:
-            return
-        joined = torch.cat(held)
-        if len(joined) >= length:
-            whole = (len(joined) - length) // step + 1
-            size = length + (whole - 1) * step
-            yield start, joined[:size], first, size - context
-            start, first, joined = start + whole * step, context, joined[whole * step :]
-        if len(joined) > first:
-            yield start, joined, first, len(joined)
+    def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[Clip]:
+        """Features in pieces of any length -> clips, or runs of so many, as the model reads them."""
+        return cut(features, self.model.clip_length, self._context, at_once)
 
     def encoded(
         self, video: Video, start: int, end: int, progress: Progress | None = None

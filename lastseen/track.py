@@ -20,6 +20,7 @@ from lastseen.box import Box
 from lastseen.errors import TrackError
 
 SCHEMA = "lastseen/track@1"
+SHORTEST_S, LONGEST_S = 5.0, 300.0  # searches that rules are fitted on: others count as these
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class FramePredictions:
     logits: np.ndarray  # [T]
     # First and last frames between which a thing stays like itself: a track that peaks there reaches so far.
     spans: tuple[tuple[int, int], ...] = ()
+    # First and last frames of sightings that are unlike the surest one, and by how much their logits fall.
+    doubts: tuple[tuple[int, int, float], ...] = ()
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -141,28 +144,39 @@ class TrackRule:
     extent_ratio: float = 0.7  # of its own peak: a track reaches as far as the score stays above
     box_median: int = 3  # frames; outliers of the box are removed over this many
     # A track's score is its peak's logit, times slope, plus offset, as a probability: fitted so that it
-    # tells how often such an answer is right.
+    # tells how often such an answer is right. Where more is searched, more can be mistaken for the thing:
+    # `length_cost` is what a peak's logit loses with each e-fold of a minute.
     slope: float = 1.0
     offset: float = 0.0
+    length_cost: float = 0.0
     threshold: float = 0.5  # a track with a lower score is not an answer
     looks: int = 0  # sightings that are looked at again, enlarged; the other numbers are fitted with it
     # How like itself at the peak (a cosine) a thing must be for its track to go on beyond `extent_ratio`.
     like_itself: float | None = None
+    # How like the surest sighting (a cosine) another must be; what is less so loses of its logit.
+    like_surest: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("looks", 0), ("median", 1), ("box_median", 1)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} must be a whole number, {least} or more, got {value}")
-        alike = self.like_itself
-        if alike is not None and not (isinstance(alike, (int, float)) and 0 <= alike <= 1):
-            raise ValueError(f"like_itself must be a number from 0 to 1, or null, got {alike}")
+        for name in ("like_itself", "like_surest"):
+            alike = getattr(self, name)
+            if alike is not None and not (isinstance(alike, (int, float)) and 0 <= alike <= 1):
+                raise ValueError(f"{name} must be a number from 0 to 1, or null, got {alike}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
-        return expit(self.gain * np.asarray(predictions.logits, np.float64) + self.shift)
+        logits = np.array(predictions.logits, np.float64)
+        for first, last, loss in predictions.doubts:
+            logits[first : last + 1] -= loss
+        return expit(self.gain * logits + self.shift)
 
-    def confidence(self, peak_score: float) -> float:
-        return float(expit(self.slope * logit(np.clip(peak_score, 1e-9, 1 - 1e-9)) + self.offset))
+    def confidence(self, peak_score: float, searched_s: float) -> float:
+        """The chance that a track is right, of such a peak in so many seconds of video."""
+        peak = logit(np.clip(peak_score, 1e-9, 1 - 1e-9))
+        minutes = np.clip(searched_s, SHORTEST_S, LONGEST_S) / 60
+        return float(expit(self.slope * (peak - self.length_cost * np.log(minutes)) + self.offset))
 
 
 def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> list[ResponseTrack]:
@@ -178,7 +192,7 @@ def all_tracks(predictions: FramePredictions, rule: TrackRule = TrackRule()) -> 
         for start, end in predictions.spans:
             if start <= peak <= end:
                 first, last = min(first, start), max(last, end)
-        score = rule.confidence(scores[peak])
+        score = rule.confidence(scores[peak], len(predictions) / predictions.fps)
         while spans and first <= spans[-1][1] + 1:
             earlier = spans.pop()
             first, last, score = min(first, earlier[0]), max(last, earlier[1]), max(score, earlier[2])

@@ -1,7 +1,7 @@
 """What a second look, and following a thing to where it ends, are worth, on rendered and on real video.
 
     python runs/two_looks.py --set val --set real_dev --out runs/looks
-    python runs/two_looks.py --table --out runs/looks
+    python runs/two_looks.py --table --together val1 val2 --out runs/looks
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). The model's
 own rule judges all three: it was fitted on other episodes, so nothing here was seen before. Frames are
@@ -28,6 +28,7 @@ from lastseen.video import Frame, Video
 from lastseen.weights import bundled_model, load_rule
 
 METRICS = ("tap25", "stap25", "recovery", "success")
+LOOKS = ("once", "twice", "followed")
 
 
 class Decoded(Video):
@@ -51,7 +52,7 @@ def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
     videos = in_advance(
         lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
     )
-    kept: dict[str, list[Answered]] = {"once": [], "twice": [], "followed": []}
+    kept: dict[str, list[Answered]] = {name: [] for name in LOOKS}
     for (clip, _), video in zip(sections, videos):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
@@ -75,19 +76,22 @@ def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return features[start:stop]
 
 
-def print_table(out: Path, weights: Path | None) -> None:
+def print_table(out: Path, weights: Path | None, together: list[str]) -> None:
     rule = load_rule(weights or bundled_model())
     print(
         "| set | looks | tAP25 | stAP25 | recovery % | success % | AUROC | calibration error |\n"
         + "|---" * 8
         + "|"
     )
-    for path in sorted(out.glob("*.json.gz")):
-        answered = load_answered(path)
+    paths = {path.name.removesuffix(".json.gz"): [path] for path in sorted(out.glob("*.json.gz"))}
+    for looks in LOOKS if together else ():
+        paths[f"{'+'.join(together)}-{looks}"] = [out / f"{name}-{looks}.json.gz" for name in together]
+    for title, files in paths.items():
+        answered = [one for path in files for one in load_answered(path)]
         found = report(answered, rule)
         cells = [_cell(found.metrics["all"][name], 3 if "ap" in name else 1) for name in METRICS]
         error = calibration_error(*outcome(answered, rule))
-        name, looks = path.name.removesuffix(".json.gz").rsplit("-", 1)
+        name, looks = title.rsplit("-", 1)
         print(f"| {name} | {looks} | {' | '.join(cells)} | {_cell(found.auroc, 3)} | {error:.3f} |")
         for size, count in found.questions.items():
             if size != "all" and count:
@@ -109,17 +113,19 @@ def main() -> None:
     parser.add_argument("--set", type=Path, action="append", default=[], dest="sets", metavar="FOLDER")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="judge what was answered")
+    parser.add_argument("--together", nargs="+", default=[], help="sets to judge as one, too")
     parser.add_argument("--weights", type=Path, help="a model folder; the bundled one unless given")
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.table:
-        print_table(arguments.out, arguments.weights)
+        print_table(arguments.out, arguments.weights, arguments.together)
         return
     localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
-    if not localizer.looks or localizer.rule.like_itself is None:
-        parser.error("the rule of this model asks for no second look, or follows nothing")
+    rule = localizer.rule
+    if not rule.looks or rule.like_itself is None or rule.like_surest is None:
+        parser.error("the rule of this model asks for no second look, doubts nothing or follows nothing")
     for folder in arguments.sets:
         answer_set(folder, localizer, arguments.out)
 

@@ -68,10 +68,11 @@ def test_calibrate_writes_the_rule_with_what_it_was_fitted_with(dataset, tmp_pat
     save_model(VQLoC.from_config(OURS), tmp_path / "model")
     asked = ("--annotations", dataset / "annotations.json", "--videos", dataset / "videos")
     asked += ("--absent", dataset / "absent.json", "--quiet")
-    status, out, _ = run("calibrate", tmp_path / "model", *asked, "--looks", 1, "--like-itself", 0.5)
+    given = ("--looks", 1, "--like-itself", 0.5, "--like-surest", 0.6, "--length-cost", 0.4)
+    status, out, _ = run("calibrate", tmp_path / "model", *asked, *given)
     assert status == 0 and "calibration error" in out
     fitted = load_rule(tmp_path / "model")
-    assert (fitted.looks, fitted.like_itself) == (1, 0.5)
+    assert (fitted.looks, fitted.like_itself, fitted.like_surest, fitted.length_cost) == (1, 0.5, 0.6, 0.4)
     status, out, _ = run("calibrate", tmp_path / "model", *asked, "--json")
     assert status == 0
     assert json.loads(out)["rule"]["like_itself"] == 0.5  # as the rule says unless given

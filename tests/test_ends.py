@@ -9,7 +9,7 @@ import torch
 from scenes import box_at, quick_localizer, thing, write_scene
 
 from lastseen.box import Letterbox
-from lastseen.ends import AT_ONCE, PATIENCE, REACH, followed
+from lastseen.ends import AT_ONCE, PATIENCE, REACH, UNLIKE, doubted, followed
 from lastseen.evaluate.calibration import Answered, load_answered, save_answered
 from lastseen.index import Index
 from lastseen.index.record import add_file
@@ -31,6 +31,11 @@ def world(shown: range | set[int], *, alike: float = 1.0) -> torch.Tensor:
         features[frame, :, 2:4, 2:4] = torch.tensor([0, 0, np.sqrt(1 - alike**2), 0])[:, None, None]
         features[frame, 0, 2:4, 2] = features[frame, 1, 2:4, 3] = alike
     return features
+
+
+def wide(shown: range | set[int]) -> torch.Tensor:
+    """The same with patches a quarter as large: there is room to move."""
+    return world(shown).repeat_interleave(4, 2).repeat_interleave(4, 3)
 
 
 def said(first: int, last: int) -> FramePredictions:
@@ -83,10 +88,37 @@ def test_a_part_of_the_thing_is_not_the_thing():
 
 
 def test_the_thing_is_looked_for_around_the_box_and_not_everywhere():
-    features, moved = world(range(40, 46)), world(range(FRAMES))
+    features, moved = wide(range(40, 46)), wide(range(FRAMES))
     features[46:60] = moved[46:60].roll(1, dims=3)  # by a patch: still around the box
-    features[30:40] = moved[30:40].roll(4, dims=3)
+    features[30:40] = moved[30:40].roll(20, dims=3)
     assert span(said(40, 45), features) == (40, 59)
+
+
+def test_a_thing_is_followed_where_it_goes_though_boxes_stay_behind():
+    """Boxes are where they were, the thing moves on by a patch a frame, down and to the right."""
+    features = wide(range(0)).repeat(1, 16, 1, 1)
+    looks = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 8, 8))).float()  # no two patches alike
+    for frame in range(40, 60):
+        at = 8 + max(0, frame - 45)
+        features[frame, :, at : at + 8, at : at + 8] = looks
+    predictions = said(40, 45)
+    found = followed(predictions, all_tracks(predictions), SQUARE, lambda a, b: features[a:b], 0.5)
+    assert found.spans == ((40, 59),)
+    patch = 160 / 32
+    for frame in range(46 + 8, 60):  # by then the box of old does not show it
+        assert found.boxes_px[frame] == pytest.approx(np.array(BOX) + (frame - 45) * patch, abs=patch)
+    assert np.array_equal(found.boxes_px[:46], predictions.boxes_px[:46])
+
+
+def test_a_box_that_shows_the_thing_is_kept_however_far_it_jumped():
+    features, predictions = wide(range(40, 46)), said(40, 45)
+    features[46:50] = wide(range(FRAMES))[46:50].roll(16, dims=3)
+    boxes_px = predictions.boxes_px.copy()
+    boxes_px[46:50] += [80, 0, 80, 0]
+    predictions = replace(predictions, boxes_px=boxes_px)
+    found = followed(predictions, all_tracks(predictions), SQUARE, lambda a, b: features[a:b], 0.5)
+    assert found.spans == ((40, 49),)
+    assert np.array_equal(found.boxes_px, boxes_px)
 
 
 def test_what_the_rest_of_the_frame_shows_as_well_is_not_followed():
@@ -114,6 +146,56 @@ def test_few_frames_are_asked_for():
     assert sum(asked) <= 1 + 2 * AT_ONCE
 
 
+# --- doubts ---
+
+
+def twice_said(second_logit: float) -> FramePredictions:
+    predictions = said(20, 25)
+    predictions.logits[60:66] = second_logit
+    return predictions
+
+
+def doubts(predictions: FramePredictions, features: torch.Tensor, least: float) -> FramePredictions:
+    return doubted(predictions, all_tracks(predictions), SQUARE, lambda a, b: features[a:b], least)
+
+
+def test_a_later_sighting_like_the_surest_one_is_not_in_doubt():
+    found = doubts(twice_said(1.9), world({*range(20, 26), *range(60, 66)}), 0.6)
+    assert found.doubts == ()
+    assert [t.first_frame for t in all_tracks(found)] == [20, 60]
+
+
+def test_a_later_sighting_that_is_unlike_the_surest_one_is_no_answer():
+    features = world(range(20, 26))  # at 60 there is a wall
+    found = doubts(twice_said(1.9), features, 0.6)
+    ((first, last, loss),) = found.doubts
+    assert (first, last, loss) == (60, 65, pytest.approx(UNLIKE * 0.6))
+    assert [t.first_frame for t in all_tracks(found)] == [20]
+    assert found.logits[62] == 1.9  # what the model said stays
+
+
+def test_the_surest_one_is_not_in_doubt_wherever_it_is():
+    features = world(range(20, 26))
+    features[60:66, :, 2:4, 2:4] = torch.tensor([0.0, 0, 1, 0])[:, None, None]  # something else
+    found = doubts(twice_said(2.5), features, 0.6)
+    assert [(first, last) for first, last, _ in found.doubts] == [(20, 25)]
+    assert [t.first_frame for t in all_tracks(found)] == [60]
+
+
+def test_a_little_unlike_costs_little():
+    features = world({*range(20, 26), *range(60, 66)}, alike=0.8)
+    features[20:26] = world(range(20, 26))[20:26]
+    ((_, _, loss),) = doubts(twice_said(1.9), features, 0.85).doubts
+    assert loss == pytest.approx(UNLIKE * 0.05, abs=1e-4)
+
+
+def test_one_good_frame_near_the_peak_is_enough():
+    predictions = twice_said(1.9)
+    predictions.logits[62] = 1.95
+    features = world({*range(20, 26), 63})
+    assert doubts(predictions, features, 0.6).doubts == ()
+
+
 # --- what a span does to tracks ---
 
 
@@ -134,17 +216,19 @@ def test_one_span_joins_several_earlier_tracks():
     assert (track.first_frame, track.last_frame) == (18, 70)
 
 
-def test_spans_are_kept_with_answers(tmp_path):
-    one = Answered(video_uid="v", predictions=replace(said(40, 45), spans=((36, 50),)), truth=None)
-    save_answered([one], tmp_path / "a.json.gz")
+def test_spans_and_doubts_are_kept_with_answers(tmp_path):
+    kept = replace(said(40, 45), spans=((36, 50),), doubts=((60, 65, 1.5),))
+    save_answered([Answered(video_uid="v", predictions=kept, truth=None)], tmp_path / "a.json.gz")
     (back,) = load_answered(tmp_path / "a.json.gz")
-    assert back.predictions.spans == ((36, 50),)
+    assert back.predictions.spans == kept.spans
+    assert back.predictions.doubts == kept.doubts
 
 
+@pytest.mark.parametrize("name", ["like_itself", "like_surest"])
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "much"])
-def test_likeness_is_a_cosine(wrong):
-    with pytest.raises(ValueError, match="like_itself must be a number from 0 to 1, or null"):
-        TrackRule(like_itself=wrong)
+def test_likeness_is_a_cosine(name, wrong):
+    with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1, or null"):
+        TrackRule(**{name: wrong})
 
 
 # --- in a video ---

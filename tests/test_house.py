@@ -12,7 +12,7 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files"],
+    ["box", "files", "clips"],
     ["video", "track", "model"],
     ["query", "weights", "formats", "engine", "second_look", "ends"],
     ["render", "localizer", "baselines", "datasets"],

@@ -77,7 +77,7 @@ def built(folder, localizer, paths, **options) -> Index:
 )
 def test_indexed_answers_are_those_of_one_shot(videos, tmp_path, name, keep):
     localizer = localizer_of(name)
-    localizer.rule = replace(localizer.rule, threshold=0.0, like_itself=0.5)
+    localizer.rule = replace(localizer.rule, threshold=0.0, like_itself=0.5, like_surest=0.9)
     several = Query.joined([Query.from_array(picture(1)), Query.from_array(picture(2))])
     with built(tmp_path, localizer, videos, keep=keep) as index:
         for query in (several, Query.from_array(picture(3), asked_at=7.3)):
@@ -88,6 +88,7 @@ def test_indexed_answers_are_those_of_one_shot(videos, tmp_path, name, keep):
                 assert np.array_equal(finding.predictions.logits, alone.logits)
                 assert np.array_equal(finding.predictions.boxes_px, alone.boxes_px)
                 assert finding.predictions.spans == alone.spans
+                assert finding.predictions.doubts == alone.doubts
                 assert list(finding.tracks) == localizer.tracks(alone)
         # The same question by candidates: where the exact model looked, it saw the same.
         closely = search(index, localizer, {"it": query}, every=True, candidates=2)["it"]

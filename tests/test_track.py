@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -53,6 +54,32 @@ def test_the_score_is_calibrated_and_the_threshold_applies_to_it():
     (track,) = all_tracks(predictions(scores), TrackRule(slope=2.0, offset=-1.0))
     assert track.score == pytest.approx(1 / (1 + np.exp(1 - 2 * np.log(9))))
     assert all_tracks(predictions(scores), TrackRule(offset=-3.0)) == []
+
+
+def test_a_longer_search_makes_the_same_peak_less_sure_up_to_what_was_fitted():
+    plain, peak = TrackRule(slope=2.0, offset=-1.0), 0.8
+    rule = replace(plain, length_cost=0.5)
+    assert rule.confidence(peak, 60.0) == plain.confidence(peak, 60.0) == plain.confidence(peak, 1e4)
+    shorter, minute, longer, hour = (rule.confidence(peak, s) for s in (20.0, 60.0, 300.0, 3600.0))
+    assert shorter > minute > longer == hour
+    odds = minute / (1 - minute) / (longer / (1 - longer))
+    assert odds == pytest.approx(5)  # slope times cost is 1: five times as much to be mistaken
+
+
+def test_what_was_searched_is_all_of_the_frames():
+    scores = [0.1] * 40 + [0.9] * 10 + [0.1] * 50
+    rule = TrackRule(length_cost=0.5)
+    (short,), (long,) = (all_tracks(predictions(some), rule) for some in (scores, scores + [0.1] * 900))
+    assert (short.first_frame, short.last_frame) == (long.first_frame, long.last_frame)
+    assert short.score > long.score
+
+
+def test_doubts_lower_what_is_in_doubt_and_nothing_else():
+    scores = [0.1] * 20 + [0.9] * 10 + [0.1] * 20 + [0.88] * 10 + [0.1] * 20
+    plain = predictions(scores)
+    assert [t.first_frame for t in all_tracks(plain)] == [20, 50]
+    (track,) = all_tracks(replace(plain, doubts=((50, 59, 3.0),)))
+    assert (track.first_frame, track.last_frame) == (20, 29)
 
 
 def test_a_flicker_of_two_frames_is_not_an_occurrence():

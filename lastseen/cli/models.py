@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -114,6 +114,23 @@ def calibrate(
             help="How like itself a thing must be for its track to go on; as the rule says unless given.",
         ),
     ] = None,
+    like_surest: Annotated[
+        float | None,
+        typer.Option(
+            metavar="COSINE",
+            min=0.0,
+            max=1.0,
+            help="How like the surest sighting others must be; as the rule says unless given.",
+        ),
+    ] = None,
+    length_cost: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            min=0.0,
+            help="How much less longer searches are trusted; as the rule says unless given.",
+        ),
+    ] = None,
     device: Device = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -130,8 +147,9 @@ def calibrate(
     from lastseen.weights import save_rule
 
     localizer = Localizer.from_pretrained(model, device=device, looks=looks)
-    if like_itself is not None:
-        localizer.rule = replace(localizer.rule, like_itself=like_itself)
+    given = {"like_itself": like_itself, "like_surest": like_surest, "length_cost": length_cost}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    localizer.rule = replace(localizer.rule, **changes)
     asides = load_absent(absent) if absent else ()
     with progress_bar("answering", "clips", quiet) as progress:
         answered = answer_all(localizer, load_vq2d(annotations), videos, asides, progress)

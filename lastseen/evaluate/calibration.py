@@ -70,6 +70,7 @@ def save_answered(answered: Sequence[Answered], path: str | Path) -> None:
             "boxes_px": np.round(one.predictions.boxes_px, 2).tolist(),
             "logits": np.round(one.predictions.logits, 4).tolist(),
             "spans": one.predictions.spans,
+            "doubts": one.predictions.doubts,
             "truth": one.truth.to_dict() if one.truth else None,
         }
         for one in answered
@@ -88,6 +89,7 @@ def load_answered(path: str | Path) -> list[Answered]:
                 boxes_px=np.array(row["boxes_px"]),
                 logits=np.array(row["logits"]),
                 spans=tuple((first, last) for first, last in row.get("spans", ())),
+                doubts=tuple((first, last, loss) for first, last, loss in row.get("doubts", ())),
             ),
             truth=ResponseTrack.from_dict(row["truth"]) if row["truth"] else None,
         )

@@ -137,6 +137,7 @@ class _Case:
         if again:
             video = self.fine.opened()
             predictions = self.localizer.look_again(video, self.views, predictions, self.first, self._closer)
+            predictions = self.localizer.doubt(self.fine.video, predictions, self._features)
         tracks = [self._shifted(track) for track in self.localizer.tracks(predictions)]
         guess = None if tracks else self._shifted(self.localizer.best_guess(predictions))
         return Finding(self.fine.video, tuple(tracks), guess, predictions, again)
