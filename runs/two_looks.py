@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +21,18 @@ import torch
 from lastseen.datasets import AbsentQuestion, Question
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
 from lastseen.evaluate.benchmark import query_of
-from lastseen.evaluate.calibration import Answered, calibration_error, load_answered, outcome, save_answered
+from lastseen.evaluate.calibration import (
+    RIGHT_STIOU,
+    Answered,
+    calibration_error,
+    load_answered,
+    outcome,
+    save_answered,
+)
 from lastseen.evaluate.encoded import in_advance, report
-from lastseen.evaluate.metrics import Estimate
+from lastseen.evaluate.metrics import Estimate, compare
 from lastseen.localizer import Localizer
+from lastseen.track import TrackRule, all_tracks
 from lastseen.video import Frame, Video
 from lastseen.weights import bundled_model, load_rule
 
@@ -79,9 +88,8 @@ def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
 def print_table(out: Path, weights: Path | None, together: list[str]) -> None:
     rule = load_rule(weights or bundled_model())
     print(
-        "| set | looks | tAP25 | stAP25 | recovery % | success % | AUROC | calibration error |\n"
-        + "|---" * 8
-        + "|"
+        "| set | looks | tAP25 | stAP25 | recovery % | success % | AUROC | calibration error "
+        "| too late, too early, wrong place or length |\n" + "|---" * 9 + "|"
     )
     paths = {path.name.removesuffix(".json.gz"): [path] for path in sorted(out.glob("*.json.gz"))}
     for looks in LOOKS if together else ():
@@ -92,12 +100,25 @@ def print_table(out: Path, weights: Path | None, together: list[str]) -> None:
         cells = [_cell(found.metrics["all"][name], 3 if "ap" in name else 1) for name in METRICS]
         error = calibration_error(*outcome(answered, rule))
         name, looks = title.rsplit("-", 1)
-        print(f"| {name} | {looks} | {' | '.join(cells)} | {_cell(found.auroc, 3)} | {error:.3f} |")
+        cells += [_cell(found.auroc, 3), f"{error:.3f}", ", ".join(map(str, _wrong(answered, rule)))]
+        print(f"| {name} | {looks} | {' | '.join(cells)} |")
         for size, count in found.questions.items():
             if size != "all" and count:
                 sized = [found.value(metric, size) for metric in METRICS]
                 cells = ["" if value is None else f"{value:.3g}" for value in sized]
-                print(f"|  | {size}, {count} | {' | '.join(cells)} | | |")
+                print(f"|  | {size}, {count} | {' | '.join(cells)} | | | |")
+
+
+def _wrong(answered: list[Answered], rule: TrackRule) -> tuple[int, int, int]:
+    """How many answers are after the truth, before it, and meet it without being right."""
+    late = early = other = 0
+    for one in answered:
+        guess = all_tracks(one.predictions, replace(rule, threshold=0.0))[-1]
+        if one.truth and compare(one.truth, guess).stiou < RIGHT_STIOU:
+            late += (after := guess.first_frame > one.truth.last_frame)
+            early += (before := guess.last_frame < one.truth.first_frame)
+            other += not (after or before)
+    return late, early, other
 
 
 def _cell(estimate: Estimate, digits: int) -> str:
