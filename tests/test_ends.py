@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scenes import box_at, quick_localizer, thing, write_scene
+from scenes import box_at, frames, quick_localizer, thing, write_scene
+from videos import write_video
 
 from lastseen.box import Letterbox
 from lastseen.ends import AT_ONCE, PATIENCE, REACH, UNLIKE, doubted, followed
@@ -288,6 +289,21 @@ def test_an_index_follows_as_one_shot_does_into_clips_that_it_had_not_looked_at(
         (quick,) = search(index, localizer, {"it": query}, candidates=1)["it"]
         assert quick.tracks[-1] == exact.tracks[-1] == last
         assert not np.isfinite(quick.predictions.logits).all()
+
+
+def test_a_later_look_alike_in_other_colours_is_not_the_answer(tmp_path):
+    places = [*[None] * 4, *[HERE] * 6, *[None] * 4]
+    repainted = [np.ascontiguousarray(picture[..., [1, 2, 0]]) for picture in frames(places)]
+    path = write_video(tmp_path / "two.mp4", frames(places) + repainted, fps=5)
+    query, localizer = Query.from_array(thing()), quick_localizer()
+    localizer.rule = replace(localizer.rule, looks=2, like_surest=1.0)
+    alone = localizer.predict(Video(path), [query])[0]
+    assert [t.first_frame for t in localizer.tracks(replace(alone, doubts=()))] == [4, 18]
+    assert [(t.first_frame, t.last_frame) for t in localizer.tracks(alone)] == [(4, 9)]
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, path)
+        (quick,) = search(index, localizer, {"it": query}, candidates=1)["it"]
+        assert list(quick.tracks) == localizer.tracks(alone)
 
 
 def test_a_track_needs_no_more_than_its_own_frames():
