@@ -20,7 +20,7 @@ from lastseen.box import Box
 from lastseen.errors import TrackError
 
 SCHEMA = "lastseen/track@1"
-SHORTEST_S, LONGEST_S = 5.0, 300.0  # searches that rules are fitted on: others count as these
+SHORTEST_S, LONGEST_S = 30.0, 300.0  # nearly all searches that rules are fitted on: others count as these
 
 
 @dataclass(frozen=True, kw_only=True)

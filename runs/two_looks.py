@@ -36,7 +36,7 @@ from lastseen.track import TrackRule, all_tracks
 from lastseen.video import Frame, Video
 from lastseen.weights import bundled_model, load_rule
 
-METRICS = ("tap25", "stap25", "recovery", "success")
+METRICS = ["tap25", "tap", "stap25", "stap", "recovery", "success", "tap25_unranked", "stap25_unranked"]
 LOOKS = ("once", "twice", "followed")
 
 
@@ -88,25 +88,42 @@ def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
 def print_table(out: Path, weights: Path | None, together: list[str]) -> None:
     rule = load_rule(weights or bundled_model())
     print(
-        "| set | looks | tAP25 | stAP25 | recovery % | success % | AUROC | calibration error "
-        "| too late, too early, wrong place or length |\n" + "|---" * 9 + "|"
+        f"| set | looks | {' | '.join(METRICS)} | AUROC | calibration error "
+        "| too late, too early, wrong place or length |\n" + "|---" * (5 + len(METRICS)) + "|"
     )
-    paths = {path.name.removesuffix(".json.gz"): [path] for path in sorted(out.glob("*.json.gz"))}
-    for looks in LOOKS if together else ():
-        paths[f"{'+'.join(together)}-{looks}"] = [out / f"{name}-{looks}.json.gz" for name in together]
-    for title, files in paths.items():
-        answered = [one for path in files for one in load_answered(path)]
-        found = report(answered, rule)
-        cells = [_cell(found.metrics["all"][name], 3 if "ap" in name else 1) for name in METRICS]
-        error = calibration_error(*outcome(answered, rule))
-        name, looks = title.rsplit("-", 1)
-        cells += [_cell(found.auroc, 3), f"{error:.3f}", ", ".join(map(str, _wrong(answered, rule)))]
-        print(f"| {name} | {looks} | {' | '.join(cells)} |")
-        for size, count in found.questions.items():
-            if size != "all" and count:
-                sized = [found.value(metric, size) for metric in METRICS]
-                cells = ["" if value is None else f"{value:.3g}" for value in sized]
-                print(f"|  | {size}, {count} | {' | '.join(cells)} | | | |")
+    names = sorted({path.name.rsplit("-", 1)[0] for path in out.glob("*.json.gz")})
+    for sets in [*([name] for name in names), *([together] if together else [])]:
+        kept = {
+            looks: [one for name in sets for one in load_answered(out / f"{name}-{looks}.json.gz")]
+            for looks in LOOKS
+        }
+        doubted = [
+            replace(one, predictions=replace(one.predictions, doubts=last.predictions.doubts))
+            for one, last in zip(kept["twice"], kept["followed"])
+        ]
+        timeless = replace(rule, length_cost=0.0)
+        for looks, answered, by in (
+            ("once", kept["once"], rule),
+            ("twice, length not known", kept["twice"], timeless),
+            ("twice", kept["twice"], rule),
+            ("doubted", doubted, rule),
+            ("followed, length not known", kept["followed"], timeless),
+            ("followed", kept["followed"], rule),
+        ):
+            _print_rows("+".join(sets), looks, answered, by)
+
+
+def _print_rows(name: str, looks: str, answered: list[Answered], rule: TrackRule) -> None:
+    found = report(answered, rule)
+    cells = [_cell(found.metrics["all"][metric], 3 if "ap" in metric else 1) for metric in METRICS]
+    error = calibration_error(*outcome(answered, rule))
+    cells += [_cell(found.auroc, 3), f"{error:.3f}", ", ".join(map(str, _wrong(answered, rule)))]
+    print(f"| {name} | {looks} | {' | '.join(cells)} |")
+    for size, count in found.questions.items():
+        if size != "all" and count:
+            sized = [found.value(metric, size) for metric in METRICS]
+            cells = ["" if value is None else f"{value:.3g}" for value in sized]
+            print(f"|  | {size}, {count} | {' | '.join(cells)} | | | |")
 
 
 def _wrong(answered: list[Answered], rule: TrackRule) -> tuple[int, int, int]:
