@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -37,50 +39,6 @@ NEAR_PEAK = 2  # frames before and after a peak that may show the thing better
 Features = Callable[[int, int], Tensor]  # frames [start, stop) -> [n, channels, rows, columns]
 
 
-def followed(
-    predictions: FramePredictions,
-    tracks: Sequence[ResponseTrack],
-    letterbox: Letterbox,
-    features: Features,
-    least: float,
-) -> FramePredictions:
-    """With the spans of these tracks: as far as the thing is at least so like itself at the peak, and with
-    boxes of its size where the thing is not in a frame's own.
-
-    Nothing is followed into frames that nobody looked at (logit -inf), as their boxes are not known.
-    """
-    eye = _Eye.of(predictions, letterbox, features)
-    boxes_px, spans = predictions.boxes_px.copy(), []
-    for track in tracks:
-        thing = eye.thing(_peak(predictions, track))
-        before, after = (eye.path(thing, end, step, least) for end, step in _outwards(track))
-        for frame, box in (before | after).items():
-            if box is not None:
-                boxes_px[frame] = letterbox.to_px(box.numpy())
-        spans.append((min(before, default=track.first_frame), max(after, default=track.last_frame)))
-    return replace(predictions, boxes_px=boxes_px, spans=tuple(spans))
-
-
-def doubted(
-    predictions: FramePredictions,
-    tracks: Sequence[ResponseTrack],
-    letterbox: Letterbox,
-    features: Features,
-    least: float,
-) -> FramePredictions:
-    """With doubts about those of these tracks that are less than that like the surest one."""
-    eye = _Eye.of(predictions, letterbox, features)
-    surest = max(tracks, key=lambda track: track.score)
-    thing = eye.thing(_peak(predictions, surest))
-    doubts = []
-    for track in tracks:
-        if track is not surest:
-            lacking = least - eye.likeness(thing, track, _peak(predictions, track))
-            if lacking > 0:
-                doubts.append((track.first_frame, track.last_frame, UNLIKE * lacking))
-    return replace(predictions, doubts=tuple(doubts))
-
-
 @dataclass(frozen=True)
 class _Thing:
     patches: Tensor  # [channels, k] in its box at a peak
@@ -89,44 +47,82 @@ class _Thing:
 
 
 @dataclass(frozen=True)
-class _Eye:
-    logits: np.ndarray  # [T]
-    boxes: Tensor  # [T, 4] in the canvas of the features
-    picture: Tensor  # [1, 4] where the frame is in it
+class Eye:
+    """Looks at what a video's boxes show."""
+
+    predictions: FramePredictions
+    letterbox: Letterbox
     features: Features
 
-    @classmethod
-    def of(cls, predictions: FramePredictions, letterbox: Letterbox, features: Features) -> _Eye:
-        whole = np.array([[0, 0, letterbox.frame_width, letterbox.frame_height]])
-        boxes, picture = (
-            torch.from_numpy(letterbox.to_unit(px)).float() for px in (predictions.boxes_px, whole)
-        )
-        return cls(predictions.logits, boxes, picture, features)
+    def doubted(self, tracks: Sequence[ResponseTrack], least: float) -> FramePredictions:
+        """With doubts about those of these tracks that are less than that like the surest one."""
+        surest = max(tracks, key=lambda track: track.score)
+        thing = self._thing(self._peak(surest))
+        doubts = []
+        for track in tracks:
+            if track is not surest:
+                lacking = least - self._likeness(thing, track)
+                if lacking > 0:
+                    doubts.append((track.first_frame, track.last_frame, UNLIKE * lacking))
+        return replace(self.predictions, doubts=tuple(doubts))
 
-    def thing(self, frame: int) -> _Thing:
+    def followed(self, tracks: Sequence[ResponseTrack], least: float) -> FramePredictions:
+        """With the spans of these tracks: as far as the thing is at least so like itself at the peak; and
+        with boxes of its size where it is not in a frame's own.
+
+        Nothing is followed into frames that nobody looked at (logit -inf), as their boxes are not known.
+        """
+        boxes_px, spans = self.predictions.boxes_px.copy(), []
+        for track in tracks:
+            first, last = track.first_frame, track.last_frame
+            thing = self._thing(self._peak(track))
+            before, after = (self._path(thing, end, step, least) for end, step in ((first, -1), (last, 1)))
+            for frame, box in (before | after).items():
+                if box is not None:
+                    boxes_px[frame] = self.letterbox.to_px(box.numpy())
+            spans.append((min(before, default=first), max(after, default=last)))
+        return replace(self.predictions, boxes_px=boxes_px, spans=tuple(spans))
+
+    @cached_property
+    def _boxes(self) -> Tensor:
+        """[T, 4] in the canvas of the features"""
+        return torch.from_numpy(self.letterbox.to_unit(self.predictions.boxes_px)).float()
+
+    @cached_property
+    def _picture(self) -> Tensor:
+        """[1, 4] where the frame is in it"""
+        whole = np.array([[0, 0, self.letterbox.frame_width, self.letterbox.frame_height]])
+        return torch.from_numpy(self.letterbox.to_unit(whole)).float()
+
+    def _peak(self, track: ResponseTrack) -> int:
+        seen = self.predictions.logits[track.first_frame : track.last_frame + 1]
+        return track.first_frame + int(np.argmax(seen))
+
+    def _thing(self, frame: int) -> _Thing:
         """What a frame's box shows."""
-        shown, box = _unit(self.features(frame, frame + 1)), self.boxes[frame : frame + 1]
+        shown, box = _unit(self.features(frame, frame + 1)), self._boxes[frame : frame + 1]
         rows, columns = shown.shape[2:]
         inside = patches_inside(box, rows, columns).to(shown)
-        lengths = lengths_of_patches(shown, inside, self.picture.to(shown), BACKGROUND)
+        lengths = lengths_of_patches(shown, inside, self._picture.to(shown), BACKGROUND)
         its = inside[0, 0] > 0
         places = _middles(rows, columns)[its.flatten().cpu()] - (box[:, :2] + box[:, 2:]) / 2
         return _Thing(shown[0][:, its], lengths[0, 0][its].cpu() == 1, places)
 
-    def likeness(self, thing: _Thing, track: ResponseTrack, peak: int) -> float:
+    def _likeness(self, thing: _Thing, track: ResponseTrack) -> float:
         """How well the boxes around a track's peak show the thing, at best."""
+        peak = self._peak(track)
         start, stop = max(track.first_frame, peak - NEAR_PEAK), min(track.last_frame, peak + NEAR_PEAK) + 1
-        found = zip(self.boxes[start:stop], self._cosines(thing, start, stop))
+        found = zip(self._boxes[start:stop], self._cosines(thing, start, stop))
         return max(_best(cosine, self._around(box, cosine))[0].mean().item() for box, cosine in found)
 
-    def path(self, thing: _Thing, end: int, step: int, least: float) -> dict[int, Tensor | None]:
+    def _path(self, thing: _Thing, end: int, step: int, least: float) -> dict[int, Tensor | None]:
         """The frames beyond an end that show the thing, outwards, each with a box if its own does not."""
         path: dict[int, Tensor | None] = {}
-        box, reached = self.boxes[end], end
+        box, reached = self._boxes[end], end
         for frame, cosine in self._beyond(thing, end, step):
             strayed = abs(frame - reached)
-            if self._shows(self.boxes[frame], thing, cosine, least):
-                path[frame], box, reached = None, self.boxes[frame], frame
+            if self._shows(self._boxes[frame], thing, cosine, least):
+                path[frame], box, reached = None, self._boxes[frame], frame
                 continue
             moved = self._moved(box, thing, cosine, STRAY * strayed)
             if self._shows(moved, thing, cosine, least):
@@ -137,12 +133,11 @@ class _Eye:
 
     def _beyond(self, thing: _Thing, end: int, step: int) -> Iterator[tuple[int, Tensor]]:
         """The frames beyond an end that somebody looked at, one by one, and their cosines."""
-        frames = [end + step * n for n in range(1, REACH + 1) if 0 <= end + step * n < len(self.logits)]
-        known = next(
-            (n for n, frame in enumerate(frames) if not np.isfinite(self.logits[frame])), len(frames)
-        )
-        for at in range(0, known, AT_ONCE):
-            part = sorted(frames[at : min(at + AT_ONCE, known)])
+        logits = self.predictions.logits
+        frames = [end + step * n for n in range(1, REACH + 1) if 0 <= end + step * n < len(logits)]
+        known = list(takewhile(lambda frame: np.isfinite(logits[frame]), frames))
+        for at in range(0, len(known), AT_ONCE):
+            part = sorted(known[at : at + AT_ONCE])
             yield from list(zip(part, self._cosines(thing, part[0], part[-1] + 1)))[::step]
 
     def _cosines(self, thing: _Thing, start: int, stop: int) -> Tensor:
@@ -151,10 +146,8 @@ class _Eye:
 
     def _shows(self, box: Tensor, thing: _Thing, cosine: Tensor, least: float) -> bool:
         where = self._around(box, cosine)
-        (best, _), (other, _) = (
-            _best(cosine, where),
-            _best(cosine, self._inside(self.picture, cosine) & ~where),
-        )
+        elsewhere = self._inside(self._picture, cosine) & ~where
+        (best, _), (other, _) = _best(cosine, where), _best(cosine, elsewhere)
         return bool(best.mean() >= least and (best - other)[thing.own].mean() >= AHEAD)
 
     def _moved(self, box: Tensor, thing: _Thing, cosine: Tensor, patches: int) -> Tensor:
@@ -171,20 +164,11 @@ class _Eye:
         half = (AROUND * (box[2:] - box[:2]) / 2) + patches * one
         middle = (box[:2] + box[2:]) / 2
         grown = torch.cat([middle - half, middle + half])[None]
-        return self._inside(grown, cosine) & self._inside(self.picture, cosine)
+        return self._inside(grown, cosine) & self._inside(self._picture, cosine)
 
     @staticmethod
     def _inside(boxes: Tensor, cosine: Tensor) -> Tensor:
         return patches_inside(boxes, *cosine.shape[1:])[0, 0] > 0
-
-
-def _peak(predictions: FramePredictions, track: ResponseTrack) -> int:
-    seen = predictions.logits[track.first_frame : track.last_frame + 1]
-    return track.first_frame + int(np.argmax(seen))
-
-
-def _outwards(track: ResponseTrack) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (track.first_frame, -1), (track.last_frame, 1)
 
 
 def _best(cosine: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:

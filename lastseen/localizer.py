@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lastseen.clips import Clip, cut
-from lastseen.ends import Features, doubted, followed
+from lastseen.ends import Eye, Features
 from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
@@ -196,8 +196,7 @@ class Localizer:
         least, trusted = self.rule.like_surest, replace(predictions, doubts=())
         if self.paper or least is None or not len(predictions):
             return trusted
-        letterbox = self.model.letterbox(footage.width, footage.height)
-        return doubted(trusted, self._sightings(trusted), letterbox, features, least)
+        return self._eye(footage, trusted, features).doubted(self._sightings(trusted), least)
 
     def follow(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
         """Every track that is not in doubt to its ends, where the thing is no longer like itself: the last
@@ -205,8 +204,10 @@ class Localizer:
         least, sure = self.rule.like_itself, self.doubt(footage, predictions, features)
         if self.paper or least is None or not len(predictions):
             return sure
-        letterbox = self.model.letterbox(footage.width, footage.height)
-        return followed(sure, self._sightings(sure), letterbox, features, least)
+        return self._eye(footage, sure, features).followed(self._sightings(sure), least)
+
+    def _eye(self, footage: Footage, predictions: FramePredictions, features: Features) -> Eye:
+        return Eye(predictions, self.model.letterbox(footage.width, footage.height), features)
 
     def _sightings(self, predictions: FramePredictions) -> list[ResponseTrack]:
         """All tracks, and the best guess if it is none of them."""

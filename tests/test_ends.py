@@ -10,7 +10,7 @@ from scenes import box_at, frames, quick_localizer, thing, write_scene
 from videos import write_video
 
 from lastseen.box import Letterbox
-from lastseen.ends import AT_ONCE, PATIENCE, REACH, UNLIKE, doubted, followed
+from lastseen.ends import AT_ONCE, PATIENCE, REACH, UNLIKE, Eye
 from lastseen.evaluate.calibration import Answered, load_answered, save_answered
 from lastseen.index import Index
 from lastseen.index.record import add_file
@@ -45,9 +45,13 @@ def said(first: int, last: int) -> FramePredictions:
     return FramePredictions(fps=5.0, boxes_px=np.tile(np.array(BOX), (FRAMES, 1)), logits=logits)
 
 
+def eye(predictions: FramePredictions, features: torch.Tensor) -> Eye:
+    return Eye(predictions, SQUARE, lambda start, stop: features[start:stop])
+
+
 def span(predictions: FramePredictions, features: torch.Tensor, least: float = 0.5) -> tuple[int, int]:
     (track,) = all_tracks(predictions)
-    found = followed(predictions, [track], SQUARE, lambda a, b: features[a:b], least)
+    found = eye(predictions, features).followed([track], least)
     return found.spans[0]
 
 
@@ -103,7 +107,7 @@ def test_a_thing_is_followed_where_it_goes_though_boxes_stay_behind():
         at = 8 + max(0, frame - 45)
         features[frame, :, at : at + 8, at : at + 8] = looks
     predictions = said(40, 45)
-    found = followed(predictions, all_tracks(predictions), SQUARE, lambda a, b: features[a:b], 0.5)
+    found = eye(predictions, features).followed(all_tracks(predictions), 0.5)
     assert found.spans == ((40, 59),)
     patch = 160 / 32
     for frame in range(46 + 8, 60):  # by then the box of old does not show it
@@ -117,7 +121,7 @@ def test_a_box_that_shows_the_thing_is_kept_however_far_it_jumped():
     boxes_px = predictions.boxes_px.copy()
     boxes_px[46:50] += [80, 0, 80, 0]
     predictions = replace(predictions, boxes_px=boxes_px)
-    found = followed(predictions, all_tracks(predictions), SQUARE, lambda a, b: features[a:b], 0.5)
+    found = eye(predictions, features).followed(all_tracks(predictions), 0.5)
     assert found.spans == ((40, 49),)
     assert np.array_equal(found.boxes_px, boxes_px)
 
@@ -143,7 +147,7 @@ def test_few_frames_are_asked_for():
         asked.append(stop - start)
         return features[start:stop]
 
-    followed(predictions, all_tracks(predictions), SQUARE, read, 0.5)
+    Eye(predictions, SQUARE, read).followed(all_tracks(predictions), 0.5)
     assert sum(asked) <= 1 + 2 * AT_ONCE
 
 
@@ -157,7 +161,7 @@ def twice_said(second_logit: float) -> FramePredictions:
 
 
 def doubts(predictions: FramePredictions, features: torch.Tensor, least: float) -> FramePredictions:
-    return doubted(predictions, all_tracks(predictions), SQUARE, lambda a, b: features[a:b], least)
+    return eye(predictions, features).doubted(all_tracks(predictions), least)
 
 
 def test_a_later_sighting_like_the_surest_one_is_not_in_doubt():
@@ -309,5 +313,5 @@ def test_a_later_look_alike_in_other_colours_is_not_the_answer(tmp_path):
 def test_a_track_needs_no_more_than_its_own_frames():
     track = ResponseTrack(first_frame=0, fps=5.0, boxes=(box_at(HERE),), score=0.9)
     lone = FramePredictions(fps=5.0, boxes_px=np.array([BOX]), logits=np.array([1.0]))
-    found = followed(lone, [track], SQUARE, lambda a, b: world(range(1))[a:b], 0.5)
+    found = eye(lone, world(range(1))).followed([track], 0.5)
     assert found.spans == ((0, 0),)
