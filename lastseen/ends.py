@@ -4,7 +4,7 @@ A track reaches as far as the thing is like the picture that was asked with. It 
 another light, and the track ends or breaks, though the thing is still there. But what was seen at the peak is
 known by then, in the same light and from nearly the same side: from both ends of the track the frames are
 followed on while they show that, in their own box or near where it was last, and better than the rest of the
-frame does. And what was seen at the surest peak of all casts doubt on other sightings that are unlike it.
+frame does. And what was seen at the surest of all peaks that count casts doubt on others that are unlike it.
 
     tracks --patches at the peak--> other frames, likeness to them --> FramePredictions with spans and doubts
 """
@@ -68,17 +68,18 @@ class Eye:
 
     def followed(self, tracks: Sequence[ResponseTrack], least: float) -> FramePredictions:
         """With the spans of these tracks: as far as the thing is at least so like itself at the peak; and
-        with boxes of its size where it is not in a frame's own.
+        with boxes of its size where it is seen but not in a frame's own, unless that is in another track.
 
         Nothing is followed into frames that nobody looked at (logit -inf), as their boxes are not known.
         """
         boxes_px, spans = self.predictions.boxes_px.copy(), []
+        theirs = {frame for track in tracks for frame in range(track.first_frame, track.last_frame + 1)}
         for track in tracks:
             first, last = track.first_frame, track.last_frame
             thing = self._thing(self._peak(track))
             before, after = (self._path(thing, end, step, least) for end, step in ((first, -1), (last, 1)))
             for frame, box in (before | after).items():
-                if box is not None:
+                if box is not None and frame not in theirs:
                     boxes_px[frame] = self.letterbox.to_px(box.numpy())
             spans.append((min(before, default=first), max(after, default=last)))
         return replace(self.predictions, boxes_px=boxes_px, spans=tuple(spans))
@@ -155,7 +156,8 @@ class Eye:
         _, at = _best(cosine, self._around(box, cosine, patches))
         middles = (_middles(*cosine.shape[1:])[at] - thing.places)[thing.own]
         half = (box[2:] - box[:2]) / 2
-        middle = middles.median(0).values
+        low, high = self._picture[0, :2], self._picture[0, 2:]
+        middle = middles.median(0).values.clamp(low, high)
         return torch.cat([middle - half, middle + half])
 
     def _around(self, box: Tensor, cosine: Tensor, patches: int = 0) -> Tensor:

@@ -33,7 +33,7 @@ TRAINING_FREE = "training-free"  # instead of a folder: no heads, patches are co
 # Fitted on the answers to the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
 
-BATCHES_KEPT = 16  # of frames that an answer looks at again: 50 MB on a CPU
+FRAMES_KEPT = 64  # of those that an answer looks at again: 50 MB
 CLIPS_AT_ONCE = 16  # on a GPU; the CPU takes them one by one, which is as fast there
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
@@ -164,7 +164,7 @@ class Localizer:
         views = [self.encode_query(query) for query in queries]
         found = self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), views, ends)
         seen = [self.look_again(video, view, predictions) for view, predictions in zip(views, found)]
-        features = self.features_of(video)
+        features = self.features_of(video, max(ends))
         return [self.follow(video, predictions, features) for predictions in seen]
 
     def look_again(
@@ -214,12 +214,12 @@ class Localizer:
         guess = self.best_guess(predictions)
         return [*(t for t in self.tracks(predictions) if t.first_frame != guess.first_frame), guess]
 
-    def features_of(self, video: Video) -> Features:
-        """What `follow` asks for: features of a few frames, made anew."""
+    def features_of(self, video: Video, end: int) -> Features:
+        """What `follow` asks for: features of a few frames before `end`, made again and kept for a while."""
 
-        @lru_cache(BATCHES_KEPT)
+        @lru_cache(max(2, FRAMES_KEPT // self.batch))
         def batch(start: int) -> Tensor:
-            return torch.cat(list(self.encoded(video, start, start + self.batch)))
+            return torch.cat(list(self.encoded(video, start, min(start + self.batch, end))))
 
         def read(start: int, stop: int) -> Tensor:
             begin = start - start % self.batch

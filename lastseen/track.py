@@ -25,7 +25,7 @@ SHORTEST_S, LONGEST_S = 30.0, 300.0  # nearly all searches that rules are fitted
 
 @dataclass(frozen=True, kw_only=True)
 class FramePredictions:
-    """The model's best box and its score on every sampled frame; frame i is at i / fps seconds."""
+    """The best box and the model's score on every sampled frame; frame i is at i / fps seconds."""
 
     fps: float
     boxes_px: np.ndarray  # [T, 4] x1 y1 x2 y2
@@ -145,7 +145,8 @@ class TrackRule:
     box_median: int = 3  # frames; outliers of the box are removed over this many
     # A track's score is its peak's logit, times slope, plus offset, as a probability: fitted so that it
     # tells how often such an answer is right. Where more is searched, more can be mistaken for the thing:
-    # `length_cost` is what a peak's logit loses with each e-fold of a minute.
+    # `length_cost` is what a peak's logit loses if a video is e minutes long, twice that if e^2, and what it
+    # gains if a part of one.
     slope: float = 1.0
     offset: float = 0.0
     length_cost: float = 0.0
@@ -161,6 +162,9 @@ class TrackRule:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} must be a whole number, {least} or more, got {value}")
+        cost = self.length_cost
+        if not (isinstance(cost, (int, float)) and 0 <= cost < np.inf):
+            raise ValueError(f"length_cost must be a number, 0 or more, got {cost}")
         for name in ("like_itself", "like_surest"):
             alike = getattr(self, name)
             if alike is not None and not (isinstance(alike, (int, float)) and 0 <= alike <= 1):

@@ -1,10 +1,10 @@
-"""What a second look, and following a thing to where it ends, are worth, on rendered and on real video.
+"""What a second look, doubts, and following a thing to its ends are worth, on rendered and real video.
 
     python runs/two_looks.py --set val --set real_dev --out runs/looks
     python runs/two_looks.py --table --together val1 val2 --out runs/looks
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). The model's
-own rule judges all three: it was fitted on other episodes, so nothing here was seen before. Frames are
+own rule judges them all: it was fitted on other episodes, so nothing here was seen before. Frames are
 decoded and encoded once.
 """
 

@@ -39,6 +39,15 @@ def wide(shown: range | set[int]) -> torch.Tensor:
     return world(shown).repeat_interleave(4, 2).repeat_interleave(4, 3)
 
 
+def moving(places: dict[int, int]) -> torch.Tensor:
+    """A thing of which no two patches are alike, so many patches down and to the right."""
+    features = wide(range(0)).repeat(1, 16, 1, 1)
+    looks = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 8, 8))).float()
+    for frame, at in places.items():
+        features[frame, :, at : at + 8, at : at + 8] = looks
+    return features
+
+
 def said(first: int, last: int) -> FramePredictions:
     logits = np.full(FRAMES, -5.0)
     logits[first : last + 1] = 2.0
@@ -101,11 +110,7 @@ def test_the_thing_is_looked_for_around_the_box_and_not_everywhere():
 
 def test_a_thing_is_followed_where_it_goes_though_boxes_stay_behind():
     """Boxes are where they were, the thing moves on by a patch a frame, down and to the right."""
-    features = wide(range(0)).repeat(1, 16, 1, 1)
-    looks = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 8, 8))).float()  # no two patches alike
-    for frame in range(40, 60):
-        at = 8 + max(0, frame - 45)
-        features[frame, :, at : at + 8, at : at + 8] = looks
+    features = moving({frame: 8 + max(0, frame - 45) for frame in range(40, 60)})
     predictions = said(40, 45)
     found = eye(predictions, features).followed(all_tracks(predictions), 0.5)
     assert found.spans == ((40, 59),)
@@ -149,6 +154,18 @@ def test_few_frames_are_asked_for():
 
     Eye(predictions, SQUARE, read).followed(all_tracks(predictions), 0.5)
     assert sum(asked) <= 1 + 2 * AT_ONCE
+
+
+def test_boxes_of_another_track_stay_its_own():
+    """The thing stays where it was, while another is seen elsewhere in the frame."""
+    features, predictions = moving(dict.fromkeys(range(20, 60), 8)), said(20, 25)
+    boxes_px = predictions.boxes_px.copy()
+    boxes_px[40:46] += [80, 0, 80, 0]
+    predictions.logits[40:46] = 2.2
+    predictions = replace(predictions, boxes_px=boxes_px)
+    found = eye(predictions, features).followed(all_tracks(predictions), 0.5)
+    assert found.spans[0] == (20, 59)
+    assert np.array_equal(found.boxes_px[40:46], boxes_px[40:46])
 
 
 # --- doubts ---
@@ -263,7 +280,8 @@ def test_a_broken_sighting_is_made_whole_and_frames_of_the_background_are_not(lo
     assert (whole.first_frame, whole.last_frame) == (10, 23)
     (broken,) = localizer.tracks(halved(found))
     assert broken.last_frame < 18
-    (mended,) = localizer.tracks(localizer.follow(video, halved(found), localizer.features_of(video)))
+    features = localizer.features_of(video, len(found))
+    (mended,) = localizer.tracks(localizer.follow(video, halved(found), features))
     assert (mended.first_frame, mended.last_frame) == (10, 23)
     assert mended.last_box.iou(box_at(HERE)) > 0.5
 
@@ -308,6 +326,22 @@ def test_a_later_look_alike_in_other_colours_is_not_the_answer(tmp_path):
         add_file(index, localizer, path)
         (quick,) = search(index, localizer, {"it": query}, candidates=1)["it"]
         assert list(quick.tracks) == localizer.tracks(alone)
+
+
+@pytest.mark.parametrize("how", [{"exhaustive": True}, {"candidates": 8}])
+def test_a_look_alike_does_not_hide_what_another_video_showed_before_it(how, tmp_path):
+    """Without a second look, too. One video is around the other in time, and ends with a look-alike."""
+    places = [*[None] * 4, *[HERE] * 6, *[None] * 4]
+    repainted = [np.ascontiguousarray(picture[..., [1, 2, 0]]) for picture in frames(places)]
+    around = write_video(tmp_path / "around.mp4", frames(places) + frames([None] * 30) + repainted, fps=5)
+    between = write_scene(tmp_path / "between.mp4", places)
+    query, localizer = Query.from_array(thing()), quick_localizer()
+    localizer.rule = replace(localizer.rule, like_surest=1.0)
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, around, recorded=1000.0)
+        add_file(index, localizer, between, recorded=1004.0)
+        (found,) = search(index, localizer, {"it": query}, **how)["it"]
+        assert found.video.name == "between.mp4"
 
 
 def test_a_track_needs_no_more_than_its_own_frames():

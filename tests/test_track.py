@@ -66,6 +66,12 @@ def test_a_longer_search_makes_the_same_peak_less_sure_up_to_what_was_fitted():
     assert odds == pytest.approx(5)  # slope times cost is 1: five times as much to be mistaken
 
 
+@pytest.mark.parametrize("wrong", [-0.1, float("nan"), float("inf"), "0.5", None])
+def test_what_length_costs_is_a_number(wrong):
+    with pytest.raises(ValueError, match="length_cost must be a number, 0 or more"):
+        TrackRule(length_cost=wrong)
+
+
 def test_what_was_searched_is_all_of_the_frames():
     scores = [0.1] * 40 + [0.9] * 10 + [0.1] * 50
     rule = TrackRule(length_cost=0.5)

@@ -62,7 +62,7 @@ def answer_all(
 
 
 def save_answered(answered: Sequence[Answered], path: str | Path) -> None:
-    """Answers as they are before any rule (JSON, packed with gzip), to be judged elsewhere."""
+    """Answers as they are before scores become tracks (JSON, packed with gzip), to be judged elsewhere."""
     rows = [
         {
             "video": one.video_uid,

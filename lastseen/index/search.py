@@ -147,11 +147,14 @@ class _Case:
         return bool(finding.tracks or (finding.guess and finding.guess.score >= least))
 
     def again(self, finding: Finding, every: bool) -> Finding:
-        """What a second look says, once; the same if the video's file is not there to be looked at."""
-        if finding.looked_again or not self.localizer.looks:
+        """What a second look says, once; or doubts alone, if none is asked for or the video's file is not
+        there to be looked at."""
+        if finding.looked_again:
             return finding
+        if not self.localizer.looks:
+            return self._doubted(finding)
         if not self.fine.can_open():
-            return replace(finding, no_file=True)
+            return replace(self._doubted(finding), no_file=True)
         try:
             finding = self.finding(finding.predictions, again=True)
             # What is the answer now may reach into clips that nobody looked at.
@@ -160,8 +163,11 @@ class _Case:
                     self.look(number)
                 finding = self.finding(again=True)
         except (VideoError, OSError):  # it went away just now
-            return replace(finding, no_file=True)
+            return replace(self._doubted(finding), no_file=True)
         return finding
+
+    def _doubted(self, finding: Finding) -> Finding:
+        return self.finding(self.localizer.doubt(self.fine.video, finding.predictions, self._features))
 
     def followed(self, finding: Finding, every: bool) -> Finding:
         """To the ends of what was seen, which may be in clips that nobody looked at."""
