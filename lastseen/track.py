@@ -164,11 +164,11 @@ class TrackRule:
                 raise ValueError(f"{name} must be a whole number, {least} or more, got {value}")
         cost = self.length_cost
         if not (isinstance(cost, (int, float)) and 0 <= cost < np.inf):
-            raise ValueError(f"length_cost must be a number, 0 or more, got {cost}")
+            raise ValueError(f"length_cost must be a number, 0 or more, got {cost!r}")
         for name in ("like_itself", "like_surest"):
             alike = getattr(self, name)
             if alike is not None and not (isinstance(alike, (int, float)) and 0 <= alike <= 1):
-                raise ValueError(f"{name} must be a number from 0 to 1, or null, got {alike}")
+                raise ValueError(f"{name} must be a number from 0 to 1, or null, got {alike!r}")
 
     def scores(self, predictions: FramePredictions) -> np.ndarray:
         logits = np.array(predictions.logits, np.float64)

@@ -151,7 +151,8 @@ def load_rule(folder: str | os.PathLike[str]) -> TrackRule:
     try:
         return TrackRule(**json.loads(file.read_text()))
     except (ValueError, TypeError) as error:
-        raise WeightsError(f"{file}: not a rule: {error}; fit it again with 'lastseen calibrate'") from None
+        remedy = "mend it, or remove it and run 'lastseen calibrate'"
+        raise WeightsError(f"{file}: not a rule: {error}; {remedy}") from None
 
 
 def save_rule(rule: TrackRule, folder: str | os.PathLike[str]) -> None:

@@ -158,6 +158,9 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.table:
+        for name in arguments.together:
+            if not (arguments.out / f"{name}-followed.json.gz").exists():
+                parser.error(f"--together: {arguments.out} has no answers to {name}; --set {name} makes them")
         print_table(arguments.out, arguments.weights, arguments.together)
         return
     localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
