@@ -24,7 +24,7 @@ from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
 from lastseen.evaluate.benchmark import query_of, scaled_answer
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
-from lastseen.model.patch_match import PatchMatchConfig, PatchMatcher
+from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
 from lastseen.query import Query
 from lastseen.track import FramePredictions
 from lastseen.video import Frame, Video

@@ -31,14 +31,14 @@ import torch.nn.functional as F
 
 import lastseen
 from lastseen import Localizer, Query, Video, VQLoC
+from lastseen.engine.half import QuickBackbone
 from lastseen.errors import LastSeenError
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import TRAINING_FREE_RULE
 from lastseen.model import VQLoCConfig
 from lastseen.model.inputs import letterboxed
-from lastseen.model.patch_match import PatchMatcher
-from lastseen.model.quick import QuickBackbone
+from lastseen.model.training_free import PatchMatcher
 from lastseen.train.recipes import synth_small
 from lastseen.video import VideoWriter
 from lastseen.weights import load_backbone, load_patch_matcher

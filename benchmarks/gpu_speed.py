@@ -10,8 +10,8 @@ Models have random weights: speed does not depend on them. Sections:
     hour       a further question to an hour of full features on the GPU, the query's encoding included
     compact    the same to an index that keeps a few tokens a frame: coarse scores from disk, candidates
                encoded again from frames in host memory (decoding them from a file is not in it)
-    fused      what takes one pass (lastseen.model.fused) against PyTorch's own operations, after a check that
-               both give the same
+    fused      what takes one pass (lastseen.engine.fused) against PyTorch's own operations, after a check
+                that both give the same
     kernels    where the time goes
 
 Each figure is the median of several runs after a warm-up. A section that fails is reported, the rest runs,

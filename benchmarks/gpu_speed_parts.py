@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.engine import fused
 from lastseen.localizer import Localizer
-from lastseen.model import VIT_S, BackboneConfig, VQLoC, VQLoCConfig, fused
+from lastseen.model import VIT_S, BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.query import Query
 from lastseen.train.recipes import synth_small
 from lastseen.video import Frame

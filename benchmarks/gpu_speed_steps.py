@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastseen.box import Letterbox
-from lastseen.model import fused
+from lastseen.engine import fused
 from lastseen.model.propagation import frames_seen
 
 SHAPES = [(512, 1), (1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4)]  # numbers at once, warps
@@ -41,7 +41,7 @@ def measure_steps(bench: Measuring) -> None:
         why = fused.problem(bench.device, dtype)
         if why is not None:
             raise RuntimeError(why)
-    from lastseen.model import kernels
+    from lastseen.engine import kernels
 
     for columns in (384, 768):
         _norms(bench, kernels, columns)

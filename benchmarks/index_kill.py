@@ -30,7 +30,7 @@ from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.model.patch_match import PatchMatchConfig, PatchMatcher
+from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
 from lastseen.video import VideoWriter
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)

@@ -20,13 +20,13 @@ from PIL import Image
 from torch import Tensor
 from torch.profiler import profile
 
-from lastseen.synth.geometry import Cameras, Poses, look_at
-from lastseen.synth.meshes import Material, Mesh, MeshScene, SceneBuilder
-from lastseen.synth.raster import Budget, nearest, project, rows_of, triangles_in_view
-from lastseen.synth.shade import four_samples, instances, one_sample, render, shade, surface_planes
-from lastseen.synth.shadow import Lights, ShadowMaps, moving_shadow_maps, static_shadow_maps
-from lastseen.synth.texture import Texture, linear_to_srgb, picture_texture
-from lastseen.synth.truth import alone_pixels, visible_boxes
+from lastseen_synth.geometry import Cameras, Poses, look_at
+from lastseen_synth.meshes import Material, Mesh, MeshScene, SceneBuilder
+from lastseen_synth.raster import Budget, nearest, project, rows_of, triangles_in_view
+from lastseen_synth.shade import four_samples, instances, one_sample, render, shade, surface_planes
+from lastseen_synth.shadow import Lights, ShadowMaps, moving_shadow_maps, static_shadow_maps
+from lastseen_synth.texture import Texture, linear_to_srgb, picture_texture
+from lastseen_synth.truth import alone_pixels, visible_boxes
 
 WIDTH_M, LENGTH_M, HEIGHT_M = 7.0, 6.0, 2.6
 FURNITURE, OBJECTS = 40, 60

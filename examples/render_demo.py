@@ -25,10 +25,10 @@ from lastseen.evaluate.benchmark import query_of
 from lastseen.evaluate.metrics import compare
 from lastseen.localizer import Localizer
 from lastseen.query import Query
-from lastseen.synth.episode import EpisodeSettings
-from lastseen.synth.library import open_library
-from lastseen.synth.write import write_dataset
 from lastseen.video import Video, VideoWriter
+from lastseen_synth.episode import EpisodeSettings
+from lastseen_synth.library import open_library
+from lastseen_synth.write import write_dataset
 
 ASSETS = Path(__file__).parents[1] / "lastseen" / "assets"
 SETTINGS = EpisodeSettings(

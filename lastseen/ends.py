@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lastseen.box import Letterbox
 from lastseen.model.inputs import patches_inside
-from lastseen.model.matching import lengths_of_patches
+from lastseen.model.similarity import lengths_of_patches
 from lastseen.track import FramePredictions, ResponseTrack
 
 AROUND = 1.5  # times a box is where the thing is looked for

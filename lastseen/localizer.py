@@ -22,7 +22,7 @@ from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
-from lastseen.model.patch_match import PatchMatcher
+from lastseen.model.training_free import PatchMatcher
 from lastseen.query import Footage, Query
 from lastseen.second_look import Looks, Sighting, likeliest, replaced
 from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track

@@ -26,7 +26,7 @@ from torch import Tensor
 from lastseen.errors import WeightsError
 from lastseen.files import whole_file
 from lastseen.model import VIT_B, VIT_G, VIT_L, VIT_S, Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.model.patch_match import PatchMatcher
+from lastseen.model.training_free import PatchMatcher
 from lastseen.track import TrackRule
 
 State = dict[str, Tensor]

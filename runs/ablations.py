@@ -30,14 +30,14 @@ from lastseen.datasets.vq2d import load_absent, load_vq2d
 from lastseen.evaluate.calibration import fit_rule, load_answered, save_answered
 from lastseen.evaluate.encoded import EncodedSet, cross_fitted, report
 from lastseen.evaluate.metrics import Report
-from lastseen.synth.census import Census
 from lastseen.train.augment import NO_AUGMENT
+from lastseen.train.feature_store import FeatureStore, SynthData
 from lastseen.train.gallery import Gallery
+from lastseen.train.initialise import start_backbone
 from lastseen.train.loop import train
 from lastseen.train.loss import LossConfig
 from lastseen.train.recipes import TrainConfig, synth_small
-from lastseen.train.start import start_backbone
-from lastseen.train.store import FeatureStore, SynthData
+from lastseen_synth.census import Census
 
 FOCAL, BCE = LossConfig(score="focal", score_weight=100.0), LossConfig(score="bce")
 # The paper's correspondence: one picture of the query, as large as a frame, and no likeness.

@@ -27,18 +27,18 @@ from lastseen.datasets.vq2d import load_absent, load_vq2d
 from lastseen.evaluate.calibration import save_answered
 from lastseen.evaluate.encoded import EncodedSet
 from lastseen.model import Backbone, VQLoC
-from lastseen.synth.library import open_library
+from lastseen.train.backbone_stage import MatchingConfig, patch_precision, save_backbone, train_matching
 from lastseen.train.checkpoint import RunFolder
 from lastseen.train.distributed import joined
+from lastseen.train.feature_store import FeatureStore, SynthData
 from lastseen.train.fields import parse_setting, with_settings
 from lastseen.train.gallery import Gallery
 from lastseen.train.harvest import harvest
 from lastseen.train.loop import Training, train
-from lastseen.train.matching import MatchingConfig, patch_precision, save_backbone, train_matching
 from lastseen.train.pairs import PhotoPairs, WalkPairs
 from lastseen.train.recipes import TrainConfig, synth_small
-from lastseen.train.store import FeatureStore, SynthData
 from lastseen.weights import load_backbone, save_model
+from lastseen_synth.library import open_library
 
 BEGAN = time.monotonic()
 

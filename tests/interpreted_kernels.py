@@ -8,12 +8,13 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from test_model import randomised
+from models import randomised
 
 from lastseen.box import Letterbox
-from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig, fused, kernels
+from lastseen.engine import fused, kernels
+from lastseen.engine.half import QuickVQLoC, quick
+from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.model.propagation import frames_seen
-from lastseen.model.quick import QuickVQLoC, quick
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 

@@ -9,10 +9,12 @@ from videos import write_video
 
 from lastseen.box import Box
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
-from lastseen.model.patch_match import PatchMatchConfig, PatchMatcher
+from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
 from lastseen.weights import MATCHING_BLOCK, load_backbone
 
 WIDTH, HEIGHT, SIDE = 320, 180, 64
+HERE, THERE = (40, 60), (210, 90)
+PLACES = [None] * 4 + [HERE] * 6 + [None] * 6 + [THERE] * 6 + [None] * 4  # 5 frames a second
 
 
 def texture(seed: int, width: int, height: int, grain: int) -> np.ndarray:

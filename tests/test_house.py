@@ -16,7 +16,7 @@ ROWS = [
     ["video", "track", "model"],
     ["query", "weights", "formats", "engine", "second_look", "ends"],
     ["render", "localizer", "baselines", "datasets"],
-    ["index", "evaluate", "synth", "doctor"],
+    ["index", "evaluate", "doctor"],
     ["train"],
     ["web"],
     ["cli"],
@@ -25,7 +25,7 @@ LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 # library -> the rooms that may import it
 ONLY_IN = {
     "av": ["video", "doctor"],
-    "PIL": ["query", "render", "synth"],
+    "PIL": ["query", "render"],
     "typer": ["cli"],
     "rich": ["cli"],
     "fastapi": ["web"],
@@ -33,7 +33,7 @@ ONLY_IN = {
     "pydantic": ["web"],
     "uvicorn": ["web"],
     "openvino": ["engine"],
-    "triton": ["model"],
+    "triton": ["engine"],
 }
 
 

@@ -1,21 +1,15 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from scenes import SIDE, WIDTH, box_at, quick_localizer, texture, thing, write_scene
-from test_model import TINY, randomised
+from models import vqloc
+from scenes import HERE, PLACES, SIDE, THERE, WIDTH, box_at, quick_localizer, texture, thing, write_scene
 from videos import write_video
 
 from lastseen.box import Box
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.localizer import Localizer
-from lastseen.model import VQLoC, VQLoCConfig
 from lastseen.query import Query
 from lastseen.video import Video
-
-HERE, THERE = (40, 60), (210, 90)
-PLACES = [None] * 4 + [HERE] * 6 + [None] * 6 + [THERE] * 6 + [None] * 4  # 5 frames a second
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +101,6 @@ def test_a_device_that_is_not_there_is_an_error():
 
 
 # --- VQLoC in clips: random weights, no positions, so that a frame's prediction cannot depend on its clip ---
-
-
-def vqloc(clip_length: int = 30, positions: bool = False) -> VQLoC:
-    config = VQLoCConfig(backbone=TINY, image_size=112, dim=32)
-    state = randomised(VQLoC.from_config(config)).state_dict()
-    if not positions:
-        state["propagation.positions"] = torch.zeros(1, clip_length * 64, 32)
-    model = VQLoC.from_config(replace(config, clip_length=clip_length))
-    model.load_state_dict(state)
-    return model.eval()
 
 
 @pytest.fixture(scope="module")

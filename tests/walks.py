@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from lastseen.box import Box
-from lastseen.synth.census import Census, Portrait, patches_of
 from lastseen.train.gallery import Gallery
+from lastseen_synth.census import Census, Portrait, patches_of
 
 Corners = tuple[int, int, int, int]
 RED, GREEN, BLUE, YELLOW = (230, 30, 30), (30, 220, 40), (40, 50, 230), (220, 210, 20)

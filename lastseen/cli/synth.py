@@ -47,9 +47,9 @@ def synth(
     Stopped? The same command goes on where it was.
     """
     from lastseen.engine.devices import best_device, checked_device
-    from lastseen.synth.library import checked_split, open_library
-    from lastseen.synth.preview import write_preview
-    from lastseen.synth.write import settings_from, write_dataset
+    from lastseen_synth.library import checked_split, open_library
+    from lastseen_synth.preview import write_preview
+    from lastseen_synth.write import settings_from, write_dataset
 
     settings = settings_from(size, fps, seconds)
     open_split = partial(open_library, checked_split(split), assets, scans)
@@ -75,4 +75,4 @@ def synth(
 
 
 def _say(facts: dict[str, Any], text: str, as_json: bool) -> None:
-    print(json.dumps({"schema": "lastseen/synth@1", **facts}) if as_json else text)
+    print(json.dumps({"schema": "lastseen_synth@1", **facts}) if as_json else text)

@@ -1,7 +1,7 @@
 """Engines: what computes a model's numbers, and how exactly.
 
     torch-fp32             the model as it is: the reference, and what the paper's numbers are made with
-    torch-fp16             half precision, less memory traffic (lastseen.model.quick); the default on GPUs
+    torch-fp16             half precision, less memory traffic (lastseen.engine.half); the default on GPUs
     torch-fp16-compiled    the same through torch.compile, without kernels of our own; takes a while to start
     torch-bf16             three digits fewer and no overflow; on CPUs that have it faster than float32
     openvino-bf16          on such CPUs faster still: frames are encoded by OpenVINO (lastseen[openvino])

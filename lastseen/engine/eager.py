@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from lastseen.box import Box, Letterbox
+from lastseen.engine.half import QuickBackbone, quick
 from lastseen.engine.upload import Upload
 from lastseen.errors import LastSeenError
 from lastseen.model import Predictions, VQLoC
-from lastseen.model.patch_match import PatchMatcher
-from lastseen.model.quick import QuickBackbone, quick
+from lastseen.model.training_free import PatchMatcher
 
 
 class Model(Protocol):

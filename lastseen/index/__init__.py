@@ -6,6 +6,6 @@ with Index(folder, create=True) as index:
 """
 
 from lastseen.index.catalogue import IndexedVideo
-from lastseen.index.store import Index, default_folder
+from lastseen.index.folder import Index, default_folder
 
 __all__ = ["Index", "IndexedVideo", "default_folder"]

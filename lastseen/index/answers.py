@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lastseen.errors import QueryError
 from lastseen.formats.answer import answer_dict
 from lastseen.index.catalogue import IndexedVideo
-from lastseen.index.store import Index
+from lastseen.index.folder import Index
 from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import IndexedVideo
+from lastseen.index.folder import Index
 from lastseen.index.originals import check_unchanged
 from lastseen.index.rows import Rows
-from lastseen.index.store import Index
 from lastseen.localizer import Localizer
 from lastseen.video import Video
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lastseen.errors import VideoError
 from lastseen.index.catalogue import FULL, LIVE
+from lastseen.index.folder import Index
 from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
-from lastseen.index.store import Index
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Frame
 from lastseen.video.sources import LiveVideo

@@ -10,7 +10,7 @@ from typing import Any
 
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import GROWING, RECORDED, IndexedVideo
-from lastseen.index.store import Index
+from lastseen.index.folder import Index
 from lastseen.video import Video
 from lastseen.video.sources import is_live, recorded_at
 

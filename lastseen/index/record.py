@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import FULL, GROWING, IndexedVideo
+from lastseen.index.folder import Index
 from lastseen.index.originals import (
     began,
     entered,
@@ -21,7 +22,6 @@ from lastseen.index.originals import (
     size_and_mtime,
 )
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
-from lastseen.index.store import Index
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from lastseen.errors import IndexStoreError
 from lastseen.index.catalogue import FULL, LIVE, Block, IndexedVideo, disk_full
 from lastseen.index.compact import CompactGrid, compact_vectors
+from lastseen.index.folder import Index
 from lastseen.index.rows import SEGMENT_ROWS, Rows
-from lastseen.index.store import Index
 from lastseen.localizer import Localizer
 
 COMMIT_S = 1.0  # work that a kill may cost, about

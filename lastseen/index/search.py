@@ -21,8 +21,8 @@ from lastseen.errors import IndexStoreError, QueryError, VideoError
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.compact import coarse_scores, query_vectors
 from lastseen.index.fine import FineFeatures
+from lastseen.index.folder import Index
 from lastseen.index.recorder import compact_grid
-from lastseen.index.store import Index
 from lastseen.localizer import Localizer, Progress
 from lastseen.query import Query
 from lastseen.second_look import Looks

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.model.inputs import letterboxed, normalised, query_crop, resized
-from lastseen.model.patch_match import PatchMatcher
+from lastseen.model.training_free import PatchMatcher
 from lastseen.model.vqloc import VQLoC
 
 

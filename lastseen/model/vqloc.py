@@ -20,7 +20,8 @@ from lastseen.model.inputs import (
     places_in_crops,
     query_crop,
 )
-from lastseen.model.matching import (
+from lastseen.model.propagation import SpatioTemporalTransformer
+from lastseen.model.similarity import (
     MOST_ACROSS,
     Likeness,
     MatchFusion,
@@ -28,7 +29,6 @@ from lastseen.model.matching import (
     MatchingTransformer,
     lengths_of_patches,
 )
-from lastseen.model.propagation import SpatioTemporalTransformer
 
 GRID = 8  # the propagation's grid; the head's is twice as fine
 

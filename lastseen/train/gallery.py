@@ -18,7 +18,7 @@ from torch import Tensor
 from lastseen.box import Box
 from lastseen.errors import TrainError
 from lastseen.model.inputs import places_in_crops, query_crop
-from lastseen.synth.census import Census
+from lastseen_synth.census import Census
 
 VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
 LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # of a thing in a frame, to be asked for with it

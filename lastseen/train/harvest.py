@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from lastseen.errors import SynthError
-from lastseen.synth.assets import Library
-from lastseen.synth.census import groups_of, photo_census, room_census
-from lastseen.synth.parallel import OpenLibrary, run_jobs
-from lastseen.synth.photos import PhotoWalks
+from lastseen_synth.assets import Library
+from lastseen_synth.census import groups_of, photo_census, room_census
+from lastseen_synth.parallel import OpenLibrary, run_jobs
+from lastseen_synth.photos import PhotoWalks
 
 TRIES = 4
 PHOTO_FRAMES = 60  # of a walk over a photograph: a clip, and time to ask from

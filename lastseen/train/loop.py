@@ -20,10 +20,11 @@ from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import TrainError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.head import AnchorHead, corners
-from lastseen.model.matching import MatchingReduce
+from lastseen.model.similarity import MatchingReduce
 from lastseen.train.batch import Batch, Source
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World, joined, with_shared_norms
+from lastseen.train.initialise import open_source, rows_of, settle, start_model
 from lastseen.train.log import RunLog
 from lastseen.train.loss import Chosen, Losses, Targets, choose, count, iou, label, losses
 from lastseen.train.mining import Partners, choose_partners, localize_with_partners
@@ -37,7 +38,6 @@ from lastseen.train.optimiser import (
     trained,
 )
 from lastseen.train.recipes import TrainConfig
-from lastseen.train.start import open_source, rows_of, settle, start_model
 
 FITTED_FRAMES = 64
 Turn = tuple[Batch, Partners | None, Targets, Chosen]

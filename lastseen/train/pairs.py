@@ -20,8 +20,8 @@ from torch import Tensor
 
 from lastseen.errors import TrainError
 from lastseen.model.inputs import patches_inside
-from lastseen.synth.assets import Picture
 from lastseen.train.gallery import VIEW_PX, Gallery
+from lastseen_synth.assets import Picture
 
 SIZE_PX, SIDE = 448, 32  # of frames
 QUERY_PX, QUERY_SIDE = VIEW_PX, 16

@@ -12,12 +12,12 @@ from typing import Any
 
 from lastseen.errors import TrainError
 from lastseen.model import VIT_S, BackboneConfig, VQLoCConfig
+from lastseen.train.backbone_stage import MatchingConfig
+from lastseen.train.feature_store import SynthData
 from lastseen.train.files_data import FilesData
 from lastseen.train.loss import LossConfig
-from lastseen.train.matching import MatchingConfig
 from lastseen.train.mining import MiningConfig
 from lastseen.train.optimiser import OptimiserConfig
-from lastseen.train.store import SynthData
 from lastseen.train.toy import ToyData
 
 RANDOM = "random"

@@ -7,10 +7,10 @@ from typing import Any
 
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import TrainError
+from lastseen.train.backbone_stage import MatchingConfig, save_backbone, train_matching
 from lastseen.train.checkpoint import RunFolder
-from lastseen.train.matching import MatchingConfig, save_backbone, train_matching
+from lastseen.train.feature_store import SynthData, library_of, open_gallery
 from lastseen.train.pairs import PhotoPairs, WalkPairs
-from lastseen.train.store import SynthData, library_of, open_gallery
 from lastseen.weights import load_backbone
 
 FILE = "backbone.safetensors"

@@ -1,0 +1,132 @@
+"""What a run starts from: the model with its backbone's weights, and the source of its data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import nn
+
+from lastseen.errors import TrainError
+from lastseen.model import Backbone, VQLoC
+from lastseen.train.batch import Batch, SharedSource, Source
+from lastseen.train.feature_store import FeatureStore, SynthData, open_gallery
+from lastseen.train.files_data import FilesData, VideoClips
+from lastseen.train.recipes import RANDOM, TrainConfig
+from lastseen.train.toy import ToyClips
+from lastseen.weights import load_backbone, load_model
+
+
+def start_model(config: TrainConfig) -> VQLoC:
+    """The model before its first step; depends on the config's seed alone."""
+    torch.manual_seed(config.seed)
+    if config.start is None:
+        model = VQLoC.from_config(config.model)
+        if config.backbone != RANDOM:
+            model.backbone.load_state_dict(start_backbone(config).state_dict())
+    else:
+        model = _trained_before(config)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = config.dropout
+    model.requires_grad_(True)
+    model.backbone.requires_grad_(False)
+    if config.train_backbone_from_block is not None:
+        unfreeze(model.backbone, config.train_backbone_from_block)
+    if config.train_only:
+        _freeze_others(model, config.train_only)
+    return model
+
+
+def _trained_before(config: TrainConfig) -> VQLoC:
+    assert config.start is not None
+    if config.backbone is not None:
+        raise TrainError("start is a whole model, with its backbone; leave backbone out")
+    model = load_model(config.start)
+    model.config = replace(model.config, heads_say=config.model.heads_say)  # says how loud, not what
+    if model.config != config.model:
+        before, wanted = model.config.to_dict(), config.model.to_dict()
+        differ = ", ".join(name for name in wanted if before[name] != wanted[name])
+        raise TrainError(
+            f"the model in {config.start} is of another shape: {differ}; change model.*, or start"
+        )
+    return model
+
+
+def _freeze_others(model: VQLoC, names: tuple[str, ...]) -> None:
+    learning = [name for name, _ in model.named_parameters() if not name.startswith("backbone.")]
+    for name in names:
+        if not any(known.startswith(name) for known in learning):
+            raise TrainError(f"nothing in the model is called {name}..; its parts: {_parts(learning)}")
+    for known, weight in model.named_parameters():
+        weight.requires_grad_(weight.requires_grad and known.startswith(names))
+
+
+def _parts(names: list[str]) -> str:
+    return ", ".join(sorted({".".join(name.split(".")[:2]) for name in names}))
+
+
+def settle(model: nn.Module) -> None:
+    """What does not learn behaves as it will at inference: its batch norms keep their statistics."""
+    for part in model.modules():
+        weights = list(part.parameters())
+        if weights and not any(weight.requires_grad for weight in weights):
+            part.eval()
+
+
+def start_backbone(config: TrainConfig) -> Backbone:
+    """The backbone's file cut to the depth that the model uses."""
+    if config.start is not None:
+        return cast(Backbone, load_model(config.start).backbone)
+    wanted = config.model.backbone
+    found = load_backbone(config.backbone)
+    if found.config.depth > wanted.depth:
+        found = found.shortened(wanted.depth)
+    shape = replace(found.config, blocks=wanted.blocks, final_norm=wanted.final_norm)
+    if shape != wanted:
+        raise TrainError(
+            f"backbone {config.backbone or '(bundled)'} has width {shape.dim}, {shape.depth} blocks and "
+            f"{shape.registers} registers, the model wants {wanted.dim}, {wanted.depth} and "
+            f"{wanted.registers}: give --set backbone=FILE that fits, or change model.backbone"
+        )
+    backbone = Backbone(wanted)
+    backbone.load_state_dict(found.state_dict())
+    return backbone.eval()
+
+
+def unfreeze(backbone: nn.Module, first_block: int) -> None:
+    """Blocks from `first_block` on, and the norm after them, learn too."""
+    assert isinstance(backbone, Backbone)
+    used = max(block % backbone.config.depth for block in backbone.config.blocks)
+    if not 0 <= first_block <= used:
+        raise TrainError(f"train_backbone_from_block must be 0 to {used}, got {first_block}")
+    for block in backbone.blocks[first_block : used + 1]:
+        block.requires_grad_(True)
+    if backbone.config.final_norm:
+        backbone.norm.requires_grad_(True)
+
+
+def open_source(config: TrainConfig, device: torch.device) -> Source:
+    data, size, seed = config.data, config.batch, config.seed
+    if isinstance(data, FilesData):
+        return VideoClips.open(data, config.model, size, seed)
+    if isinstance(data, SynthData):
+        gallery = open_gallery(data, seed, device, config.model.query_shares)
+        return FeatureStore(gallery, data, config.model, start_backbone(config), size, seed)
+    return ToyClips(data, config.model, size, seed)
+
+
+def rows_of(source: Source, first: int, last: int, size: int) -> Source:
+    """Only these rows of every batch, made without the others where the source can."""
+    if (first, last) == (0, size):
+        return source
+    return source.share(first, last) if isinstance(source, SharedSource) else _Rows(source, first, last)
+
+
+class _Rows:
+    def __init__(self, source: Source, first: int, last: int) -> None:
+        self._source, self._first, self._last = source, first, last
+
+    def batch(self, step: int) -> Batch:
+        return self._source.batch(step).rows(self._first, self._last)

@@ -1,0 +1,206 @@
+"""Things cut out of photographs, as slightly bent cards that the renderer draws like any other mesh.
+
+Where a photograph's border is of one colour, the thing is what differs from it; elsewhere a random outline is
+cut from the middle of the picture, where photographs of things have the thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy import ndimage
+
+from lastseen_synth.meshes import Mesh
+
+OUTLINE_CELLS, MATTE_CELLS = 16, 44  # of the grid on which an outline is traced, along the longer side
+BORDER_DISTANCE = 30.0  # of colours 0..255: nearer to the border's colour than this is border
+BORDER_SHARE = 0.82  # of the border's pixels that must have its colour
+EDGE_PX = 2.0  # how far inside its edge a thing is cut
+MATTE_SHARES = (0.06, 0.85)  # a thing that is less, or more, of its picture was not found properly
+POLYGON_SHARE = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """A soft random shape; lengths in the unit square of the picture.
+
+    | centre, radii | (x, y)                                                                            |
+    | power         | of a superellipse: 2 an ellipse, large a rounded box                               |
+    | normals       | outward angles of a polygon's sides instead of it; empty: a superellipse           |
+    | wobble        | amplitude, number and phase of the waves on its edge                              |
+    """
+
+    centre: tuple[float, float]
+    radii: tuple[float, float]
+    power: float
+    turn_rad: float
+    normals: tuple[float, ...]
+    wobble: tuple[float, int, float]
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Outline:
+        x, y = 0.5 + rng.uniform(-0.07, 0.07, 2)
+        radius_x, radius_y = rng.uniform(0.27, 0.42, 2)
+        sides = int(rng.integers(5, 10)) if rng.random() < POLYGON_SHARE else 0
+        angles = (np.arange(sides) + rng.uniform(-0.3, 0.3, sides)) * 2 * np.pi / max(sides, 1)
+        return cls(
+            centre=(float(x), float(y)),
+            radii=(float(radius_x), float(radius_y)),
+            power=float(np.exp(rng.uniform(np.log(1.6), np.log(9)))),
+            turn_rad=float(rng.normal(0, 0.25)),
+            normals=tuple(angles.tolist()),
+            wobble=(float(rng.uniform(0, 0.06)), int(rng.integers(2, 6)), float(rng.uniform(0, 2 * np.pi))),
+        )
+
+    def varied(self, rng: np.random.Generator) -> Outline:
+        """Nearly the same region with another edge: the edge must not be what gives the thing away."""
+        other = Outline.draw(rng)
+        x, y = np.asarray(self.centre) + rng.uniform(-0.03, 0.03, 2)
+        radius_x, radius_y = np.asarray(self.radii) * rng.uniform(0.88, 1.1, 2)
+        return replace(other, centre=(float(x), float(y)), radii=(float(radius_x), float(radius_y)))
+
+    def inside(self, rows: int, columns: int) -> np.ndarray:
+        """[rows + 1, columns + 1]: positive inside, at the corners of a grid over the picture."""
+        y, x = np.mgrid[: rows + 1, : columns + 1] / np.array([rows, columns]).reshape(2, 1, 1)
+        dx, dy = x - self.centre[0], y - self.centre[1]
+        cosine, sine = np.cos(self.turn_rad), np.sin(self.turn_rad)
+        u, v = (dx * cosine + dy * sine) / self.radii[0], (dy * cosine - dx * sine) / self.radii[1]
+        if self.normals:
+            reach = np.max([u * np.cos(a) + v * np.sin(a) for a in self.normals], 0)
+        else:
+            reach = (np.abs(u) ** self.power + np.abs(v) ** self.power) ** (1 / self.power)
+        height, waves, phase = self.wobble
+        inside = 1 - reach + height * np.sin(waves * np.arctan2(v, u) + phase)
+        # The picture's own edge ends it too.
+        return np.minimum(inside, np.minimum(np.minimum(x, 1 - x), np.minimum(y, 1 - y)) * 8 - 0.04)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cutout:
+    """A region of a photograph, where `inside` [rows + 1, columns + 1] is positive (a matte: no outline)."""
+
+    inside: np.ndarray
+    outline: Outline | None
+    picture: np.ndarray
+
+    @classmethod
+    def draw(cls, picture: np.ndarray, rng: np.random.Generator) -> Cutout:
+        matte = matte_inside(picture)
+        if matte is not None:
+            return cls(inside=matte, outline=None, picture=picture)
+        outline = Outline.draw(rng)
+        return cls(inside=outline.inside(*_cells(picture, OUTLINE_CELLS)), outline=outline, picture=picture)
+
+    def varied(self, rng: np.random.Generator) -> Cutout:
+        if self.outline is None:
+            return self
+        outline = self.outline.varied(rng)
+        return replace(self, inside=outline.inside(*_cells(self.picture, OUTLINE_CELLS)), outline=outline)
+
+    @property
+    def contrast(self) -> float:
+        """Standard deviation of the brightness (0..255) within it: what is plain cannot be recognised."""
+        height, width = self.picture.shape[:2]
+        rows, columns = np.nonzero(self.inside > 0)
+        y = rows * (height - 1) // (self.inside.shape[0] - 1)
+        x = columns * (width - 1) // (self.inside.shape[1] - 1)
+        return float(self.picture[y, x].mean(1).std())
+
+    def card(self, longer_side_m: float, bend: float) -> Mesh:
+        """Upright, facing -y, its lowest point at z = 0 in the middle of x; the sides bend back by `bend` of
+        its width, as a bottle's do."""
+        unit, triangles = trace(self.inside)
+        if not len(triangles):
+            raise ValueError("an empty outline: nothing was cut out")
+        height, width = self.picture.shape[:2]
+        x, z = unit[:, 0] * width, (1 - unit[:, 1]) * height
+        scale = longer_side_m / max(np.ptp(x), np.ptp(z))
+        x, z = (x - (x.max() + x.min()) / 2) * scale, (z - z.min()) * scale
+        half = max(x.max(), 1e-9)
+        y = bend * half * ((x / half) ** 2 - 0.5)
+        slope = 2 * bend * x / half
+        normals = np.stack([slope, -np.ones_like(x), np.zeros_like(x)], 1)
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        return Mesh(
+            positions_m=torch.from_numpy(np.stack([x, y, z], 1)),
+            normals=torch.from_numpy(normals),
+            uv=torch.from_numpy(np.stack([unit[:, 0], 1 - unit[:, 1]], 1)),
+            triangles=torch.from_numpy(triangles),
+        )
+
+
+def matte_inside(picture: np.ndarray) -> np.ndarray | None:
+    """What differs from the border's one colour, as `Cutout.inside`; None if the border is of many."""
+    height, width = picture.shape[:2]
+    ring = max(2, round(0.02 * max(height, width)))
+    border = np.ones((height, width), bool)
+    border[ring:-ring, ring:-ring] = False
+    colours = picture.astype(np.float32)
+    colour = np.median(colours[border], 0)
+    distance = np.linalg.norm(colours - colour, axis=2)
+    if (distance[border] < BORDER_DISTANCE).mean() < BORDER_SHARE:
+        return None
+    different = ndimage.binary_opening(ndimage.gaussian_filter(distance, 0.6) > BORDER_DISTANCE)
+    labels, found = ndimage.label(ndimage.binary_closing(different, iterations=2))
+    if not found:
+        return None
+    largest = labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:]))
+    whole = ndimage.binary_fill_holes(largest)
+    if not MATTE_SHARES[0] < whole.mean() < MATTE_SHARES[1]:
+        return None
+    rows, columns = _cells(picture, MATTE_CELLS)
+    # Signed distance: between the grid's corners it is all but linear, so that the line found is the edge; or
+    # rather a little inside it, where pixels are not half border.
+    signed = ndimage.distance_transform_edt(whole) - ndimage.distance_transform_edt(~whole) - EDGE_PX
+    y, x = np.meshgrid(
+        np.linspace(-0.5, height - 0.5, rows + 1), np.linspace(-0.5, width - 0.5, columns + 1), indexing="ij"
+    )
+    inside = ndimage.map_coordinates(signed, [y, x], order=1, mode="nearest")
+    return inside if (inside > 0).any() else None
+
+
+def _cells(picture: np.ndarray, longer: int) -> tuple[int, int]:
+    height, width = picture.shape[:2]
+    cell = max(height, width) / longer
+    return max(4, round(height / cell)), max(4, round(width / cell))
+
+
+def trace(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The region where `inside` [R + 1, C + 1] > 0, cut to its zero line: vertices float64 [V, 2] (x right,
+    y down, in the unit square) and triangles int64 [F, 3], counter-clockwise with y up."""
+    rows, columns = inside.shape[0] - 1, inside.shape[1] - 1
+    y, x = np.mgrid[: rows + 1, : columns + 1]
+    points = np.stack([x / columns, y / rows], -1).reshape(-1, 2)
+    value = inside.reshape(-1).astype(np.float64)
+    corner = (np.arange(rows)[:, None] * (columns + 1) + np.arange(columns)).reshape(-1)
+    right, below, across = corner + 1, corner + columns + 1, corner + columns + 2
+    cells = np.concatenate([np.stack([corner, below, right], 1), np.stack([right, below, across], 1)])
+    within = value[cells] > 0
+    count = within.sum(1)
+
+    def turned(chosen: np.ndarray, first_is_inside: bool) -> np.ndarray:
+        """These triangles, beginning with the corner that is alone on its side."""
+        start = np.argmax(within[chosen] == first_is_inside, 1)
+        return np.take_along_axis(cells[chosen], (start[:, None] + np.arange(3)) % 3, 1)
+
+    whole, one, two = cells[count == 3], turned(count == 1, True), turned(count == 2, False)
+    crossings = np.concatenate([one[:, [0, 1]], one[:, [0, 2]], two[:, [0, 1]], two[:, [0, 2]]])
+    # Neighbours share a crossing: the same pair of points, so that no crack opens between them.
+    pairs, number = np.unique(np.sort(crossings, 1), axis=0, return_inverse=True)
+    a, b = value[pairs].T
+    share = (a / (a - b))[:, None]
+    points = np.concatenate([points, points[pairs[:, 0]] * (1 - share) + points[pairs[:, 1]] * share])
+    new = number.reshape(-1) + len(value)
+    ab, ac, pb, pc = np.split(new, np.cumsum([len(one), len(one), len(two)]))
+    triangles = np.concatenate(
+        [
+            whole,
+            np.stack([one[:, 0], ab, ac], 1),
+            np.stack([pb, two[:, 1], two[:, 2]], 1),
+            np.stack([pb, two[:, 2], pc], 1),
+        ]
+    )
+    used, compact = np.unique(triangles, return_inverse=True)
+    return points[used], compact.reshape(-1, 3).astype(np.int64)

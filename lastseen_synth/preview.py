@@ -1,0 +1,70 @@
+"""What an episode looks like, with its true boxes: a contact sheet or a short video."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+
+from lastseen.files import check_writable, whole_file
+from lastseen.video import VideoWriter
+from lastseen_synth.assets import Library, attribution
+from lastseen_synth.episode import TRUTH_FPS, EpisodePlan, EpisodeSettings, plan_episode, render_episode
+from lastseen_synth.sightings import sightings
+
+SECONDS = 24.0
+COLUMNS, ROWS = 6, 4
+COLOURS = ((255, 210, 0), (0, 230, 120), (255, 90, 90), (90, 170, 255), (240, 120, 255), (255, 160, 60))
+CRF = 30  # a video to look at, small enough for a page
+
+
+def write_preview(
+    path: str | Path,
+    library: Library,
+    *,
+    seed: int,
+    settings: EpisodeSettings,
+    device: torch.device | str = "cpu",
+) -> str:
+    """Writes a picture, or a video if the name ends in .mp4; returns who made what is in it, as Markdown."""
+    check_writable(path, (".jpg", ".jpeg", ".png", ".webp", ".mp4"))
+    # Only frames whose truth is known: between them a box would be a guess.
+    short = replace(settings, fps=TRUTH_FPS, duration_s=(SECONDS, SECONDS))
+    plan = plan_episode(library, np.random.default_rng(seed), short, device=device)
+    frames = drawn_frames(plan)
+    if Path(path).suffix.lower() == ".mp4":
+        with VideoWriter(path, short.width_px, short.height_px, short.fps, crf=CRF) as writer:
+            for frame in frames:
+                writer.write(frame)
+    else:
+        with whole_file(path) as building:
+            Image.fromarray(contact_sheet(list(frames))).save(building, quality=90)
+    return attribution([*plan.items(), *library.surfaces])
+
+
+def drawn_frames(plan: EpisodePlan) -> Iterator[np.ndarray]:
+    """Every frame with a box around each thing that is asked for."""
+    parts = list(render_episode(plan))
+    boxes = np.concatenate([part.boxes_px for part in parts])
+    share = np.concatenate([part.share for part in parts])
+    visible = sightings(boxes, share, max(plan.settings.width_px, plan.settings.height_px))
+    images = (image for part in parts for image in part.images.cpu().numpy())
+    for image, around, seen in zip(images, boxes, visible):
+        picture = Image.fromarray(image)
+        draw = ImageDraw.Draw(picture)
+        for thing in np.flatnonzero(seen):
+            draw.rectangle(around[thing].tolist(), outline=COLOURS[thing % len(COLOURS)], width=2)
+        yield np.asarray(picture)
+
+
+def contact_sheet(images: list[np.ndarray]) -> np.ndarray:
+    """Some of the frames [h, w, 3], at equal distances, side by side."""
+    chosen = np.linspace(0, len(images) - 1, COLUMNS * ROWS).astype(int)
+    rows = [
+        np.concatenate([images[n] for n in chosen[r * COLUMNS : (r + 1) * COLUMNS]], 1) for r in range(ROWS)
+    ]
+    return np.concatenate(rows)

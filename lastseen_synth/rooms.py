@@ -1,0 +1,279 @@
+"""Furnished rooms: walls, furniture, clutter, people and light, drawn at random from a library.
+
+furnish = plan -> furniture -> people -> things, look-alikes and free spots -> clutter -> light -> scene
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastseen.errors import SynthError
+from lastseen_synth.assets import Asset, Library
+from lastseen_synth.clutter import (
+    Interior,
+    Spot,
+    Stock,
+    find_spots,
+    moved_to_light,
+    put_screens,
+    put_thing,
+    scatter,
+    solid_of,
+)
+from lastseen_synth.dressing import dress
+from lastseen_synth.furniture import Piece, mesh_of
+from lastseen_synth.layout import Footprint, FreeSpace, Plan, draw_plan, footprint_of, free_space, pose
+from lastseen_synth.lighting import LightSource, lights_over_time
+from lastseen_synth.meshes import Material, MeshScene, SceneBuilder
+from lastseen_synth.programmes import MIN_FREE_M2, SHARE_OF_ROOMS, arrange
+from lastseen_synth.resting import Sight, floor_rest, rests_on
+from lastseen_synth.shadow import Lights, ShadowMaps, static_shadow_maps
+from lastseen_synth.shell import Solid, draw_decor, mean_colour, shell
+from lastseen_synth.texture import colour_texture
+
+__all__ = ["FreeSpace", "Placed", "Room", "Spot", "furnish", "light_changes", "shadows_of"]
+
+MAX_TRIANGLES = 60_000
+FURNITURE_SHARE = 0.45  # of the triangles
+SPOTS, MIN_SPOTS = 16, 12
+ATTEMPTS = 8
+TILED = {"bathroom": 1.0, "kitchen": 0.3}
+LARGEST_M = {"bathroom": (4.0, 3.5), "kitchen": (5.5, 5.0), "bedroom": (5.5, 5.0)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placed:
+    """An asset in the room. `transform` [4, 4] float64: from its own coordinates to the room's."""
+
+    instance: int
+    asset: Asset
+    transform: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Room:
+    """A place to walk in.
+
+    | kind      | living, bedroom, kitchen, office, workshop, bathroom                     |
+    | size_m    | of the box around it: x, y, z                                           |
+    | placed    | everything from the library, furniture and people included              |
+    | things    | instance numbers of the things asked for, in their order                |
+    | spots     | free places where a thing can be put later                              |
+    | sources   | what the lights are made of; `light_changes` plays with them            |
+    | shadeless | instances that cast no shadow: lamps' glass, the sky in a window        |
+    | extras    | instances kept under the floor until they are posed: the wearer's hands   |
+    """
+
+    scene: MeshScene
+    lights: Lights
+    size_m: tuple[float, float, float]
+    free: FreeSpace
+    placed: tuple[Placed, ...]
+    spots: tuple[Spot, ...]
+    kind: str
+    things: tuple[int, ...]
+    sources: tuple[LightSource, ...]
+    shadeless: tuple[int, ...]
+    plan: Plan
+    extras: tuple[int, ...] = ()
+
+
+def shadows_of(room: Room, *, moving: Sequence[int] = (), size_px: int = 384, blur_px: int = 4) -> ShadowMaps:
+    """The room's static shadows, without what moves and what casts none."""
+    hidden = (*moving, *room.shadeless, *room.extras)
+    return static_shadow_maps(
+        room.scene.geometry, room.lights, size_px=size_px, blur_px=blur_px, moving=hidden
+    )
+
+
+def light_changes(room: Room, times_s: np.ndarray, rng: np.random.Generator) -> Lights:
+    """The room's lights at these moments: clouds pass, lamps are switched."""
+    return lights_over_time(room.lights, room.sources, times_s, rng)
+
+
+def furnish(
+    library: Library,
+    rng: np.random.Generator,
+    *,
+    things: Sequence[Asset],
+    device: torch.device | str = "cpu",
+    avoid: Sequence[Asset] = (),
+    extras: Sequence[Asset] = (),
+    max_triangles: int = MAX_TRIANGLES,
+) -> Room:
+    """A random room in which every one of `things` rests on a surface, in sight from somewhere.
+
+    Nothing else in it is a twin of a thing, or of what to `avoid` (things that are asked for but not there).
+    `extras` are put out of sight, to be posed later.
+    """
+    twins = [t.twin for t in things if t.twin is not None]
+    if len(set(twins)) < len(twins) or len({t.name for t in things}) < len(things):
+        raise SynthError("two of the things are twins; a room can hold only one of them")
+    for attempt in range(ATTEMPTS):
+        fewest = MIN_SPOTS if things and attempt < ATTEMPTS - 2 else 0
+        room = _try(library, rng, things, avoid, extras, max_triangles, fewest, device)
+        if room is not None:
+            return room
+    names = ", ".join(thing.name for thing in things)
+    raise SynthError(f"found no room for {names}: ask for fewer or smaller things, or add tables and shelves")
+
+
+def _try(
+    library: Library,
+    rng: np.random.Generator,
+    things: Sequence[Asset],
+    avoid: Sequence[Asset],
+    extras: Sequence[Asset],
+    max_triangles: int,
+    fewest_spots: int,
+    device: torch.device | str,
+) -> Room | None:
+    """None if a thing or too few spots found a place: the next room may have more tables."""
+    kind = str(rng.choice(list(SHARE_OF_ROOMS), p=list(SHARE_OF_ROOMS.values())))
+    plan = draw_plan(rng, library.kind("opening"), largest_m=LARGEST_M.get(kind, (7.0, 6.0)))
+    tiled = rng.random() < TILED.get(kind, 0.0)
+    decor = draw_decor(library, plan, rng, tiled_walls=tiled)
+    pieces = arrange(plan, library, rng, kind=kind, max_triangles=int(FURNITURE_SHARE * max_triangles))
+    people = _people(library, plan, pieces, rng)
+    bodies = [p.footprint for p in pieces if p.low_m < 1.8] + [place for place, _, _ in people]
+    free = free_space(plan, bodies)
+
+    inside = Interior(solids=[], rests=[], sight=Sight(), free=free, rng=rng, triangles_left=max_triangles)
+    for solid in shell(plan, decor):
+        inside.add(solid)
+    for piece in pieces:
+        number = inside.add(_solid(piece.asset, piece.transform))
+        inside.rests += rests_on(piece.asset, mesh_of(piece.asset), number, piece.transform, _use(piece))
+    for _, asset, transform in people:
+        inside.add(_solid(asset, transform))
+    for zone in plan.zones:
+        inside.rests.append(floor_rest(plan, zone, 0, free, bodies, pose(0, 0)))
+    for piece in pieces:
+        for rest in inside.rests:
+            if piece.low_m > rest.height_m:
+                rest.hang(piece.footprint, piece.low_m)
+
+    fittings, lights, sources = dress(library, plan, decor, pieces, rng, kind)
+    for solid in fittings:
+        inside.add(solid)
+
+    put_screens(inside, library)
+    numbers: list[int] = []
+    stock = Stock(library, [*things, *avoid])
+    for thing in things:
+        found = put_thing(inside, thing)
+        if found is None:
+            return None
+        numbers.append(found)
+    for number, thing in zip(numbers, things):
+        for look_alike in _some(stock.look_alikes(thing), int(rng.integers(1, 4)), rng):
+            if look_alike.name not in inside.used_names and look_alike.twin not in inside.used_twins:
+                put_thing(inside, look_alike, near=inside.things[number][0] if rng.random() < 0.6 else None)
+    spots = find_spots(inside, SPOTS + len(things), [t.size_m for t in things])
+    if len(spots) < fewest_spots:
+        return None
+    fullness = rng.uniform(0.25, 1.0)
+    scatter(inside, stock, int(30 + 110 * fullness), fullness)
+    for number in numbers:
+        moved = moved_to_light(inside, number, spots)
+        if moved is not None:
+            old = inside.solids[number]
+            inside.solids[number] = Solid(
+                mesh=old.mesh, materials=old.materials, transform=moved, asset=old.asset
+            )
+
+    below = range(len(inside.solids), len(inside.solids) + len(extras))
+    inside.solids += [solid_of(asset, pose(0, 0, -10.0)) for asset in extras]
+    builder = SceneBuilder()
+    for solid in inside.solids:
+        builder.add(solid.mesh, solid.materials, solid.transform)
+    corner = np.array([[z.x0_m, z.y0_m, z.x1_m, z.y1_m] for z in plan.zones])
+    size = corner[:, 2:].max(0) - corner[:, :2].min(0)
+    return Room(
+        scene=builder.build(device),
+        lights=lights.to(device),
+        size_m=(float(size[0]), float(size[1]), plan.height_m),
+        free=free,
+        placed=tuple(
+            Placed(instance=number, asset=solid.asset, transform=solid.transform)
+            for number, solid in enumerate(inside.solids)
+            if solid.asset is not None
+        ),
+        spots=tuple(spots),
+        kind=kind,
+        things=tuple(numbers),
+        sources=sources,
+        shadeless=tuple(n for n, solid in enumerate(inside.solids) if not solid.casts_shadow),
+        plan=plan,
+        extras=tuple(below),
+    )
+
+
+def _solid(asset: Asset, transform: Tensor) -> Solid:
+    return Solid(mesh=mesh_of(asset), materials=_finish(asset), transform=transform, asset=asset)
+
+
+@lru_cache(maxsize=1024)
+def _finish(asset: Asset) -> tuple[Material, ...]:
+    """Its materials with a little gloss where none is told, and nothing darker than black paint is."""
+    materials = []
+    for material in asset.load()[1]:
+        darkest = max(0.0, 0.012 - float(mean_colour(material.texture).max()))
+        texture = colour_texture((30, 30, 30)) if darkest > 0.006 else material.texture
+        shine = material.specular or (0.05 if asset.kind == "furniture" else 0.0)
+        materials.append(replace(material, texture=texture, specular=shine, shininess=20.0))
+    return tuple(materials)
+
+
+def _use(piece: Piece) -> str:
+    kind = piece.asset.type
+    if kind in ("shelf", "bed"):
+        return kind
+    if kind in ("chair", "sofa"):
+        return "seat"
+    if kind in ("counter", "sink", "appliance") or 0.8 < piece.support_z_m < 0.95:
+        return "counter"
+    return "table" if kind == "table" else "top"
+
+
+def _people(
+    library: Library, plan: Plan, pieces: Sequence[Piece], rng: np.random.Generator
+) -> list[tuple[Footprint, Asset, Tensor]]:
+    """One room in three has somebody standing in it, out of the way; a few have a pet."""
+    standing = [a for a in library.kind("person") if a.type == "person" and a.size_m[2] > 1.5]
+    guests: list[Asset] = []
+    if standing and rng.random() < 1 / 3:
+        guests += _some(standing, int(rng.integers(1, 3)), rng)
+    if rng.random() < 0.06:
+        guests += _some(library.kind("animal"), 1, rng)
+    bodies = [p.footprint for p in pieces if p.low_m < 1.8]
+    found: list[tuple[Footprint, Asset, Tensor]] = []
+    for guest in guests:
+        free = free_space(plan, bodies)
+        cells = free.cells_m()
+        for _ in range(12):
+            if not len(cells):
+                break
+            x, y = cells[int(rng.integers(len(cells)))]
+            yaw = rng.uniform(0, 2 * math.pi)
+            place = footprint_of(guest.lo_m, guest.hi_m, x, y, yaw)
+            if any(place.overlaps(body) for body in (*bodies, *plan.ways(0.6))):
+                continue
+            if not any(zone.holds(place.corners(), 0.03) for zone in plan.zones):
+                continue
+            if free_space(plan, [*bodies, place]).area_m2 > max(MIN_FREE_M2, 0.7 * free.area_m2):
+                bodies.append(place)
+                found.append((place, guest, pose(x, y, -guest.lo_m[2], yaw)))
+                break
+    return found
+
+
+def _some(items: Sequence[Asset], count: int, rng: np.random.Generator) -> list[Asset]:
+    return [items[int(k)] for k in rng.permutation(len(items))[:count]]

@@ -1,0 +1,138 @@
+"""Comfort of the command line: its reference, completion, environment variables, -v."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lastseen.doctor import SETTINGS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_reference_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_cli_reference import FILE, reference
+
+    assert FILE.read_text() == reference(), "run: python docs/make_cli_reference.py"
+
+
+def test_the_reference_has_every_command_and_every_variable():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    commands = re.findall(r"^## lastseen (.+)$", text, re.MULTILINE)
+    assert {"find", "evaluate", "export", "doctor", "index add", "index verify"} <= set(commands)
+    assert len(commands) == len(set(commands))
+    assert set(re.findall(r"\[env var:\s+(LASTSEEN_\w+)", text)) == set(SETTINGS)
+
+
+def complete(*words: str) -> list[str]:
+    """What bash would offer for the last word."""
+    code = (
+        "import sys\n"
+        "from lastseen.cli import app\n"
+        "try: app(prog_name='lastseen')\n"
+        "finally: assert not {'torch', 'av', 'numpy'} & set(sys.modules)\n"
+    )
+    environment = {
+        **os.environ,
+        "_LASTSEEN_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["lastseen", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ex"], {"export"}),
+        (["find", "--pap"], {"--paper"}),
+        (["find", "--device", "cu"], {"cuda", "cuda:0", "cuda:1"}),
+        (["export", "a.json", "b", "--to", "co"], {"coco", "coco-results"}),
+    ],
+)
+def test_the_shell_completes(words, offered):
+    assert set(complete(*words)) == offered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing"], "no such command 'nothing'; see lastseen --help"),
+        (["find", "--boxes", "1"], "no such option: --boxes"),
+        (["find", "a.jpg", "b.mp4", "--threshold", "2"], "invalid value for '--threshold'"),
+        (["index", "add"], "missing argument 'VIDEO...'; see lastseen index add --help"),
+        (["validate", "--annotations", "a.json"], "missing option '--predictions'"),
+    ],
+)
+def test_a_misspelt_command_is_one_line(run, arguments, says):
+    status, out, err = run(*arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"lastseen: {says}")
+
+
+def test_our_own_mistakes_are_one_line_and_not_taken_for_not_found(run, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("first line\nsecond")
+
+    monkeypatch.setattr("lastseen.doctor.examine", broken)
+    status, out, err = run("doctor")
+    assert (status, out) == (2, "")
+    assert err.startswith("lastseen: internal error") and "RuntimeError: first line)" in err
+    assert run("-v", "doctor")[2].startswith("Traceback")
+
+
+def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lastseen.doctor.examine", interrupted)
+    assert run("doctor") == (130, "", "lastseen: interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m lastseen find --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_environment_variables_stand_in_for_options(run, tmp_path, monkeypatch):
+    (tmp_path / "a.jpg").write_bytes(b"")
+    demo = ROOT / "lastseen" / "assets"
+    files = (demo / "demo_query.jpg", demo / "demo.mp4")
+    monkeypatch.setenv("LASTSEEN_WEIGHTS", str(tmp_path / "nowhere"))
+    assert "nowhere is not a model" in run("find", *files, "-q")[2]
+    monkeypatch.setenv("LASTSEEN_DEVICE", "toaster")
+    assert "device toaster cannot be used" in run("find", *files, "-q")[2]
+    assert "device oven cannot be used" in run("find", *files, "-q", "--device", "oven")[2]
+
+
+def test_verbose_tells_where_an_error_comes_from(run, tmp_path):
+    missing = tmp_path / "missing.json"
+    status, _, err = run("-v", "export", missing, "-")
+    assert status == 2
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("lastseen: ")
+    assert run("export", missing, "-")[2].count("\n") == 1
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_verbose_tells_how_long_the_work_took(capsys, quiet):
+    from lastseen.cli.shared import progress_bar, start_log
+
+    start_log(verbose=True)
+    with progress_bar("searching", "frames", quiet) as show:
+        show(1, 2)
+        show(2, 2)
+    assert re.search(r"searching: 2 frames in \d+\.\d s, [\d.]+ a second", capsys.readouterr().err)
+    start_log(verbose=False)
+    with progress_bar("searching", "frames", True) as show:
+        assert show is None
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,95 @@
+"""Many heads on one encoding: the same answers as by the long way."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.evaluate.calibration import answer_all
+from lastseen.evaluate.encoded import EncodedSet, cross_fitted, in_advance, report
+from lastseen.localizer import Localizer
+from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.track import TrackRule
+from lastseen.weights import load_rule, save_model
+from lastseen_synth.episode import EpisodeSettings
+from lastseen_synth.library import open_library
+from lastseen_synth.write import write_dataset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = VQLoCConfig(backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, dim=32, clip_length=12)
+OURS = replace(TINY, fusion="match", match_dim=16, mask_query=True, query_shares=(1.0, 0.5))
+SMALL_QUERY = replace(OURS, image_size=224, query_size=112)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    root = tmp_path_factory.mktemp("set")
+    settings = EpisodeSettings(
+        width_px=160, height_px=120, fps=5.0, duration_s=(8.0, 8.0), things=(2, 3), antialias=False,
+        max_triangles=15_000,
+    )  # fmt: skip
+    write_dataset(root, lambda: open_library("val"), split="val", episodes=2, seed=3, settings=settings)
+    return root
+
+
+@pytest.mark.parametrize("config", [TINY, OURS, SMALL_QUERY], ids=["paper", "ours", "small query"])
+def test_answers_from_features_are_those_from_the_video(dataset, config):
+    torch.manual_seed(0)
+    model = VQLoC.from_config(config).eval()
+    with torch.no_grad():
+        model.head.score.weight.normal_(std=0.5)
+    annotations, absent = load_vq2d(dataset / "annotations.json"), load_absent(dataset / "absent.json")
+    encoded = EncodedSet.of(annotations, dataset / "videos", absent, model.backbone, config, "cpu")
+    fast = encoded.answer(model)
+    localizer = Localizer(model)
+    slow = answer_all(localizer, annotations, dataset / "videos", absent)
+    for clip in encoded.clips:
+        assert clip.queries.shape[2:] == (config.query_side, config.query_side)
+        places = zip(clip.query_boxes, clip.query_pictures, strict=True)
+        for query, (box, shown), asked in zip(clip.queries, places, clip.asked, strict=True):
+            with torch.no_grad():
+                view = model.prepare_query(query[None].float(), box[None], shown[None])[0]
+            torch.testing.assert_close(view, localizer.encode_query(asked)[0], rtol=0.01, atol=0.01)
+    assert len(fast) == len(slow) == sum(q.truth is not None for q in annotations.questions) + len(absent)
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert ours.truth == theirs.truth
+        # Features are kept with 11 bits.
+        np.testing.assert_allclose(ours.predictions.logits, theirs.predictions.logits, atol=0.05)
+    assert report(fast, TrackRule(), draws=0).absent == len(absent)
+    json.dumps(cross_fitted(fast, draws=0).to_dict())
+
+
+def test_calibrate_writes_the_rule_with_what_it_was_fitted_with(dataset, tmp_path, run):
+    torch.manual_seed(0)
+    save_model(VQLoC.from_config(OURS), tmp_path / "model")
+    asked = ("--annotations", dataset / "annotations.json", "--videos", dataset / "videos")
+    asked += ("--absent", dataset / "absent.json", "--quiet")
+    given = ("--looks", 1, "--like-itself", 0.5, "--like-surest", 0.6, "--length-cost", 0.4)
+    status, out, _ = run("calibrate", tmp_path / "model", *asked, *given)
+    assert status == 0 and "calibration error" in out
+    fitted = load_rule(tmp_path / "model")
+    assert (fitted.looks, fitted.like_itself, fitted.like_surest, fitted.length_cost) == (1, 0.5, 0.6, 0.4)
+    status, out, _ = run("calibrate", tmp_path / "model", *asked, "--json")
+    assert status == 0
+    assert json.loads(out)["rule"]["like_itself"] == 0.5  # as the rule says unless given
+    before = (tmp_path / "model" / "rule.json").read_bytes()
+    status, _, err = run("calibrate", tmp_path / "model", *asked, "--like-itself", 1.5)
+    assert status == 2 and "--like-itself" in err
+    assert (tmp_path / "model" / "rule.json").read_bytes() == before
+
+
+def test_work_done_in_advance_comes_in_order_and_is_bounded():
+    running = []
+
+    def work(number: int) -> int:
+        running.append(number)
+        return number
+
+    results = in_advance(work, [(n,) for n in range(50)], ahead=3)
+    assert next(results) == 0
+    assert len(running) <= 5
+    assert list(results) == list(range(1, 50))

@@ -1,0 +1,57 @@
+"""Small models with lively weights, and the reference's golden data."""
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
+
+GOLDEN = Path(__file__).parent / "golden"
+TINY = BackboneConfig(dim=32, depth=2, heads=2)
+SMALL = VQLoCConfig(backbone=TINY, image_size=112, dim=32)  # 8 x 8 patches
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    """Random but lively weights: the head's own start (1e-6) would hide every difference."""
+    generator = torch.Generator().manual_seed(0)
+    for name, value in module.state_dict().items():
+        if not value.is_floating_point():
+            continue
+        noise = torch.randn(value.shape, generator=generator)
+        if value.ndim > 1:
+            value.copy_(1.5 * noise / value[0].numel() ** 0.5)
+        elif name.endswith(("weight", "running_var", "gamma")):
+            value.copy_(1 + 0.1 * noise.abs())
+        else:
+            value.copy_(0.1 * noise)
+    return module.eval()
+
+
+def drawn(key: str, shape: list[int]) -> torch.Tensor:
+    """A tensor of the reference's made-up checkpoint: seeded by its key, scaled by its role."""
+    x = np.random.RandomState(zlib.crc32(key.encode())).standard_normal(shape)
+    if key.endswith("running_var"):
+        x = 1 + 0.1 * np.abs(x)
+    elif key.endswith("running_mean"):
+        x = 0.05 * x
+    elif key.endswith("gamma") or (len(shape) == 1 and key.endswith("weight")):
+        x = 1 + 0.05 * x
+    elif len(shape) == 1:
+        x = 0.02 * x
+    else:
+        x = x / np.sqrt(np.prod(shape[1:]))
+    return torch.from_numpy(x.astype(np.float32))
+
+
+def vqloc(clip_length: int = 30, positions: bool = False) -> VQLoC:
+    config = VQLoCConfig(backbone=TINY, image_size=112, dim=32)
+    state = randomised(VQLoC.from_config(config)).state_dict()
+    if not positions:
+        state["propagation.positions"] = torch.zeros(1, clip_length * 64, 32)
+    model = VQLoC.from_config(replace(config, clip_length=clip_length))
+    model.load_state_dict(state)
+    return model.eval()
