@@ -61,11 +61,11 @@ def similarities(
 
 
 def report(cases: list[Case], found: list[list[FramePredictions]], to_logits: ToLogits, draws: int) -> Report:
-    judge = Localizer(PatchMatcher(load_backbone()), rule=TRAINING_FREE_RULE)
-    outcomes, absent = [], []
+        outcomes, absent = [], []
     for (video, uid, questions, _), predictions in zip(cases, found):
         for question, frames in zip(questions, predictions):
-            guess = judge.best_guess(replace(frames, logits=to_logits(frames.logits)))
+            guess = TRAINING_FREE_RULE.tracks(Evidence.of(replace(frames, logits=to_logits(frames.logits))))[1]
+            assert guess is not None
             track = scaled_answer(question, guess, video)
             if isinstance(question, Question):
                 assert question.truth

@@ -47,7 +47,9 @@ from lastseen.index.recorder import Recorder
 from lastseen.index.search import search
 from lastseen.model import VQLoCConfig
 from lastseen.model.inputs import resized, resized_by_products
-from lastseen.track import TrackRule
+from lastseen.procedure import Standard
+from lastseen.rule import Rule
+from lastseen.sighting import Confidence
 
 
 class Bench(Measuring):
@@ -173,7 +175,7 @@ class Bench(Measuring):
         """No track is reported (threshold above 1), so that random scores do not lead it on; instead the
         second figure looks at as many clips as a thing that was seen may cost at most."""
         batch = self.size.batches[0]
-        localizer = self.localizer(model, engine, batch, rule=TrackRule(threshold=1.1))
+        localizer = self.localizer(model, engine, batch, procedure=Standard(Rule(confidence=Confidence(threshold=1.1))))
         video = self.host_video(self.size.hour)
         with (
             tempfile.TemporaryDirectory() as folder,

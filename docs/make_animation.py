@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import median_filter
 
 import lastseen
-from lastseen import FramePredictions, Localizer, Query, ResponseTrack, TrackRule, Video
+from lastseen import Answer, Localizer, Query, ResponseTrack, Video
 from lastseen.files import whole_file
 from lastseen.render import clock, draw_answer
 
@@ -49,15 +49,12 @@ class Scene:
     def __init__(
         self,
         video: Video,
-        thing: np.ndarray,
-        predictions: FramePredictions,
-        tracks: Sequence[ResponseTrack],
-        rule: TrackRule,
+        answer: Answer,
     ) -> None:
-        self.video, self.tracks = video, tracks
-        self.scores = median_filter(rule.scores(predictions), rule.median, mode="nearest")
-        self.fps = predictions.fps
-        self.thing = Image.fromarray(np.ascontiguousarray(thing))
+        assert answer.curve is not None and answer.query is not None
+        self.video, self.tracks = video, answer.sightings
+        self.scores, self.fps = answer.curve.smooth, answer.curve.fps
+        self.thing = Image.fromarray(np.ascontiguousarray(answer.query.views[0].crop))
 
     @property
     def answer(self) -> ResponseTrack:

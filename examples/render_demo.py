@@ -61,8 +61,8 @@ def judge(video: Video, questions: list[Question], localizer: Localizer) -> list
     """For each question: stIoU, tIoU and score of the localizer's answer to the whole video."""
     queries = [Query(query_of(question, video, 5.0).views) for question in questions]
     results = []
-    for question, frames in zip(questions, localizer.predict(video, queries)):
-        guess = localizer.best_guess(frames)
+    for question, answer in zip(questions, localizer.ask_many(video, queries)):
+        guess = answer.shown[-1]
         last = question.occurrences[-1]
         overlap = compare(last, guess)
         results.append((overlap.stiou, overlap.tiou, guess.score))
@@ -98,7 +98,7 @@ def main() -> None:
         video, questions = rendered(folder, seed, arguments.device)
         results = judge(video, questions, localizer)
         absent = [query_of(q, video, 5.0) for q in load_absent(folder / "absent.json")]
-        refused = [localizer.best_guess(f).score for f in localizer.predict(video, absent)]
+        refused = [answer.shown[-1].score for answer in localizer.ask_many(video, absent)]
         for number, (question, (stiou, tiou, score)) in enumerate(zip(questions, results)):
             end = question.occurrences[-1].end
             size = np.sqrt(max(box.area for box in question.occurrences[-1].boxes))

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from lastseen.answer import Answer as Answer
     from lastseen.box import Box as Box
     from lastseen.errors import LastSeenError as LastSeenError
     from lastseen.index import Index as Index
     from lastseen.localizer import Localizer as Localizer
     from lastseen.model import VQLoC as VQLoC
     from lastseen.query import Query as Query
+    from lastseen.rule import Rule as Rule
     from lastseen.track import FramePredictions as FramePredictions
     from lastseen.track import ResponseTrack as ResponseTrack
-    from lastseen.track import TrackRule as TrackRule
     from lastseen.video import Video as Video
 
 # Loaded when first used, so that `import lastseen` (and `lastseen --help`) does not wait for torch.
 _HOMES = {
+    "Answer": "answer",
     "Box": "box",
     "FramePredictions": "track",
     "Index": "index",
@@ -30,7 +32,7 @@ _HOMES = {
     "Localizer": "localizer",
     "Query": "query",
     "ResponseTrack": "track",
-    "TrackRule": "track",
+    "Rule": "rule",
     "VQLoC": "model",
     "Video": "video",
 }

@@ -6,70 +6,63 @@ import copy
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import lru_cache
-from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.access import VideoAccess, VideoFeatures
+from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.clips import Clip, cut
-from lastseen.ends import Eye, Features
 from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.model import Predictions, VQLoC
 from lastseen.model.training_free import PatchMatcher
+from lastseen.procedure import Procedure, Published, Standard
 from lastseen.query import Footage, Query
-from lastseen.second_look import Looks, Sighting, likeliest, replaced
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks, paper_track
+from lastseen.rule import Rule
+from lastseen.sighting import Confidence, Evidence
+from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 from lastseen.weights import bundled_model, load_model, load_patch_matcher, load_rule
 
 TRAINING_FREE = "training-free"  # instead of a folder: no heads, patches are compared
 # Fitted on the answers to the development set of real video: docs/results.md.
-TRAINING_FREE_RULE = TrackRule(slope=2.1, offset=-1.8)
+TRAINING_FREE_RULE = Rule(confidence=Confidence(slope=2.1, offset=-1.8))
 
-FRAMES_KEPT = 64  # of those that an answer looks at again: 50 MB
+FRAMES_HELD = 64  # of those that refinement encodes again: 50 MB
 CLIPS_AT_ONCE = 16  # on a GPU; the CPU takes them one by one, which is as fast there
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
 
 class Localizer:
-    """Finds things in videos with one model.
-
-    `paper=True` follows the paper to the letter: clips side by side, the last padded with its last
-    frame, always an answer, always score 1. Otherwise clips overlap by what a frame can see, so that
-    none is blind at a border, the score is a confidence, and None means "not seen".
-    """
+    """Finds things in videos with one model and one procedure (`lastseen.procedure`)."""
 
     def __init__(
         self,
         model: Model,
         *,
-        rule: TrackRule = TrackRule(),
+        procedure: Procedure = Standard(),
         fps: float = 5.0,
-        paper: bool = False,
         device: str | torch.device = "cpu",
         batch: int = 4,
         feature_dtype: torch.dtype | None = None,
         engine: str = DEFAULT,
     ) -> None:
         self.model = model
-        self.rule = rule
+        self.procedure = procedure
         self.fps = fps
-        self.paper = paper
         self.device = torch.device(device)
         self.batch = batch  # frames encoded at a time
-        # Features are rounded to this before anything looks at them, so that those an Index kept give the
-        # same answers as fresh ones. The paper's are not rounded.
-        self.feature_dtype = feature_dtype or (torch.float32 if paper else torch.float16)
+        self.feature_dtype = feature_dtype or procedure.feature_dtype
         self.engine: Engine = make_engine(engine, model, self.device)
         self._fingerprints: dict[float, str] = {}  # by rate: weights are read once, not for every question
+        self._on_step: Callable[[], None] = _nothing
         self.clips_at_once = CLIPS_AT_ONCE if self.device.type == "cuda" else 1
 
     @classmethod
@@ -80,14 +73,15 @@ class Localizer:
         paper: bool = False,
         device: str | torch.device | None = None,
         threshold: float | None = None,
-        looks: int | None = None,
+        skip: Collection[str] = (),
         engine: str | None = None,
     ) -> Localizer:
         """The bundled model, one from a folder that `lastseen train` or `lastseen convert` wrote, or
         "training-free": plain matching on the bundled backbone.
 
-        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32. `looks`: how
-        many sightings are looked at again, enlarged; by default as many as the model's rule was fitted with.
+        `paper` follows the paper's procedure. `threshold` is the confidence from which on a thing counts as
+        seen, `skip` names steps of refinement to leave out; by default both are as the model's rule says.
+        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
         """
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
@@ -98,16 +92,26 @@ class Localizer:
             folder = bundled_model() if path is None else path
             model, rule = load_model(folder), load_rule(folder)
         if threshold is not None:
-            rule = replace(rule, threshold=threshold)
-        if looks is not None:
-            rule = replace(rule, looks=looks)
+            rule = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
+        procedure = Published() if paper else Standard(rule.without(skip))
         engine = engine or default_engine(where, paper)
-        return cls(model.to(where), rule=rule, paper=paper, device=where, batch=batch, engine=engine)
+        return cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
 
     @property
-    def looks(self) -> int:
-        """How many sightings are looked at again, enlarged."""
-        return 0 if self.paper else self.rule.looks
+    def rule(self) -> Rule:
+        return self.procedure.rule
+
+    def with_rule(self, rule: Rule) -> Localizer:
+        """The same localizer with another rule."""
+        other = copy.copy(self)
+        other.procedure = Standard(rule)
+        return other
+
+    def with_callback(self, on_step: Callable[[], None]) -> Localizer:
+        """The same localizer, which calls this before each step of its work; what it raises ends the work."""
+        other = copy.copy(self)
+        other._on_step = on_step
+        return other
 
     def at(self, fps: float) -> Localizer:
         """The same localizer at another sampling rate."""
@@ -118,8 +122,8 @@ class Localizer:
         return other
 
     def fingerprint(self) -> str:
-        """Equal for equal answers: features, rule and mode."""
-        return hashlib.sha256(repr((self.feature_fingerprint(), self.rule, self.paper)).encode()).hexdigest()
+        """Equal for equal answers: features and procedure."""
+        return hashlib.sha256(repr((self.feature_fingerprint(), self.procedure)).encode()).hexdigest()
 
     def feature_fingerprint(self) -> str:
         """Equal for equal features: model, weights, sampling rate, engine and rounding; not the rule."""
@@ -137,106 +141,77 @@ class Localizer:
 
     def locate(self, video: Video, query: Query, progress: Progress | None = None) -> ResponseTrack | None:
         """When and where the thing was last seen before the question, or None if it was not."""
-        tracks = self.locate_all(video, query, progress)
-        return tracks[-1] if tracks else None
+        return self.ask(video, query, progress).last
 
     def locate_all(self, video: Video, query: Query, progress: Progress | None = None) -> list[ResponseTrack]:
         """Every time the thing was seen before the question, in time order."""
-        return self.tracks(self.predict(video, [query], progress)[0])
+        return list(self.ask(video, query, progress).sightings)
 
-    def tracks(self, predictions: FramePredictions) -> list[ResponseTrack]:
-        if self.paper:
-            return [paper_track(predictions, query_frame=len(predictions))]
-        return all_tracks(predictions, self.rule)
+    def ask(self, video: Video, query: Query, progress: Progress | None = None) -> Answer:
+        """All that can be said: every sighting, or else the best guess, and the score over time."""
+        return self.ask_many(video, [query], progress)[0]
 
-    def best_guess(self, predictions: FramePredictions) -> ResponseTrack:
-        """The answer if there must be one, whatever its score."""
-        if self.paper:
-            return paper_track(predictions, query_frame=len(predictions))
-        return all_tracks(predictions, replace(self.rule, threshold=0.0))[-1]
+    def ask_many(
+        self, video: Video, queries: Sequence[Query], progress: Progress | None = None
+    ) -> list[Answer]:
+        """As `ask`; the video is decoded and encoded once for all queries."""
+        encoded = [self.encode_query(query) for query in queries]
+        ends = [self.frames_searched(video, query) for query in queries]
+        pieces = self.encoded(video, 0, max(ends), progress)
+        predictions = self.predict_encoded(video, pieces, encoded, ends)
+        refined = self.refine_encoded(video, encoded, predictions)
+        return [self.answer(video, *said) for said in zip(queries, predictions, refined)]
+
+    def refine(
+        self, video: Video, queries: Sequence[Query], predictions: Sequence[FramePredictions]
+    ) -> list[Evidence]:
+        """What `predict` gave, refined; a few frames are decoded and encoded again."""
+        return self.refine_encoded(video, [self.encode_query(query) for query in queries], predictions)
+
+    def refine_encoded(
+        self, video: Video, queries: Sequence[list[Tensor]], predictions: Sequence[FramePredictions]
+    ) -> list[Evidence]:
+        features = VideoFeatures(self, lambda: video, max(map(len, predictions)), FRAMES_HELD)
+        return [
+            self.procedure.refine(said, VideoAccess(self, video, query, features.read, lambda: video))
+            for query, said in zip(queries, predictions)
+        ]
+
+    def answer(
+        self,
+        video: VideoInfo,
+        query: Query | None,
+        predictions: FramePredictions,
+        evidence: Evidence,
+        *,
+        first: int = 0,
+        skipped: Collection[str] = (),
+    ) -> Answer:
+        """From refined evidence to the answer; the evidence begins at frame `first` of the video."""
+        seen, guess = self.procedure.tracks(evidence)
+        extraction, shown = self.rule.extraction, evidence.delayed(first)
+        scores = extraction.scores(shown)
+        searched = np.concatenate([np.zeros(first, bool), np.isfinite(predictions.logits)])
+        return Answer(
+            video=video,
+            query=query,
+            sightings=tuple(track.delayed(first) for track in seen),
+            best_guess=None if seen or guess is None else guess.delayed(first),
+            curve=ScoreCurve(
+                fps=evidence.fps, scores=scores, smooth=extraction.smooth(scores), searched=searched
+            ),
+            model=self.model.title,
+            threshold=self.rule.confidence.threshold,
+            steps=tuple(step.name for step in self.rule.refinement if step.name not in skipped),
+        )
 
     def predict(
         self, video: Video, queries: Sequence[Query], progress: Progress | None = None
     ) -> list[FramePredictions]:
-        """A box and a logit on every frame for every query; the video is decoded and encoded once, and what
-        is looked at again a second time."""
+        """What the model says: a box and a logit on every frame for every query, before refinement."""
         ends = [self.frames_searched(video, query) for query in queries]
-        views = [self.encode_query(query) for query in queries]
-        found = self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), views, ends)
-        seen = [self.look_again(video, view, predictions) for view, predictions in zip(views, found)]
-        features = self.features_of(video, max(ends))
-        return [self.follow(video, predictions, features) for predictions in seen]
-
-    def look_again(
-        self,
-        video: Video,
-        views: list[Tensor],
-        predictions: FramePredictions,
-        first: int = 0,
-        known: Looks | None = None,
-    ) -> FramePredictions:
-        """The likeliest sightings of a first look again, enlarged. The predictions begin at frame `first`;
-        `known` are looks that need not be repeated, and gets the others."""
-        if not self.looks or not len(predictions):
-            return predictions
-        known = {} if known is None else known
-        sightings = likeliest(predictions, self.rule, video.width, video.height, self.model.clip_length)
-        for sighting in sightings:
-            if sighting.key not in known:
-                features = self._enlarged(video, sighting, first)
-                if len(features):
-                    boxes, logits = self.localize_clip(features, views)
-                    boxes_px = sighting.shortened(len(logits)).to_px(boxes)
-                    known[sighting.key] = boxes_px.clip(0, [video.width, video.height] * 2), logits
-        looks = [(sighting, known[sighting.key]) for sighting in sightings if sighting.key in known]
-        return replaced(predictions, [(sighting.shortened(len(look[1])), look) for sighting, look in looks])
-
-    def doubt(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
-        """Less of sightings that are unlike the surest one."""
-        least, trusted = self.rule.like_surest, replace(predictions, doubts=())
-        if self.paper or least is None or not len(predictions):
-            return trusted
-        return self._eye(footage, trusted, features).doubted(self._sightings(trusted), least)
-
-    def follow(self, footage: Footage, predictions: FramePredictions, features: Features) -> FramePredictions:
-        """Every track that is not in doubt to its ends, where the thing is no longer like itself: the last
-        step of an answer."""
-        least, sure = self.rule.like_itself, self.doubt(footage, predictions, features)
-        if self.paper or least is None or not len(predictions):
-            return sure
-        return self._eye(footage, sure, features).followed(self._sightings(sure), least)
-
-    def _eye(self, footage: Footage, predictions: FramePredictions, features: Features) -> Eye:
-        return Eye(predictions, self.model.letterbox(footage.width, footage.height), features)
-
-    def _sightings(self, predictions: FramePredictions) -> list[ResponseTrack]:
-        """All tracks, and the best guess if it is none of them."""
-        guess = self.best_guess(predictions)
-        return [*(t for t in self.tracks(predictions) if t.first_frame != guess.first_frame), guess]
-
-    def features_of(self, video: Video, end: int) -> Features:
-        """What `follow` asks for: features of a few frames before `end`, made again and kept for a while."""
-
-        @lru_cache(max(2, FRAMES_KEPT // self.batch))
-        def batch(start: int) -> Tensor:
-            return torch.cat(list(self.encoded(video, start, min(start + self.batch, end))))
-
-        def read(start: int, stop: int) -> Tensor:
-            begin = start - start % self.batch
-            parts = [batch(at) for at in range(begin, stop, self.batch)]
-            return torch.cat(parts)[start - begin : stop - begin]
-
-        return read
-
-    def _enlarged(self, video: Video, sighting: Sighting, first: int) -> Tensor:
-        """Features of its windows, a batch at a time: frames may be large."""
-        start, stop = first + sighting.start, first + sighting.stop
-        parts = []
-        with closing(video.frames(self.fps, start_s=start / self.fps, end_s=stop / self.fps)) as frames:
-            windows = sighting.cut(frame.image for frame in frames)
-            while pictures := list(islice(windows, self.batch)):
-                parts.append(self.encode_pictures(pictures))
-        return torch.cat(parts) if parts else torch.empty(0)
+        encoded = [self.encode_query(query) for query in queries]
+        return self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), encoded, ends)
 
     @torch.inference_mode()
     def predict_encoded(
@@ -308,11 +283,13 @@ class Localizer:
 
     @property
     def _context(self) -> int:
-        return 0 if self.paper else self.model.context
+        return self.procedure.context(self.model.context)
 
     def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[Clip]:
         """Features in pieces of any length -> clips, or runs of so many, as the model reads them."""
-        return cut(features, self.model.clip_length, self._context, at_once)
+        for clip in cut(features, self.model.clip_length, self._context, at_once):
+            self._on_step()
+            yield clip
 
     def encoded(
         self, video: Video, start: int, end: int, progress: Progress | None = None
@@ -340,6 +317,7 @@ class Localizer:
     @torch.inference_mode()
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
         """Up to `batch` pictures [h, w, 3] of one size -> features [n, c, rows, columns], rounded."""
+        self._on_step()
         return self.engine.encode_pictures(pictures, self.batch).to(self.feature_dtype)
 
     @torch.inference_mode()
@@ -353,14 +331,13 @@ class Localizer:
     @torch.inference_mode()
     def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """The best candidate of the best view on each frame: boxes [t, 4] in the unit square, logits [t]."""
+        self._on_step()
         best = self._best_of_clip(features, views)
         return best.boxes.cpu().numpy(), self._finite(best.logits.cpu().numpy())
 
     def _best_of_clip(self, features: Tensor, views: list[Tensor]) -> Predictions:
         time = len(features)
-        if self.paper and time < self.model.clip_length:
-            missing = self.model.clip_length - time
-            features = torch.cat([features, features[-1:].expand(missing, *features.shape[1:])])
+        features = self.procedure.clip(features, self.model.clip_length)
         return self._best([self.engine.localize_clip(features, view).best() for view in views], time)
 
     def _best(self, answers: Sequence[Predictions], time: int | None = None) -> Predictions:
@@ -384,3 +361,7 @@ class _Found:
         place = slice(self.count, self.count + len(part.logits))
         self.boxes[place], self.logits[place] = part.boxes, part.logits
         self.count = place.stop
+
+
+def _nothing() -> None:
+    pass

@@ -13,7 +13,7 @@ import pickle
 import re
 import shutil
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from lastseen.errors import WeightsError
 from lastseen.files import whole_file
 from lastseen.model import VIT_B, VIT_G, VIT_L, VIT_S, Backbone, BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.model.training_free import PatchMatcher
-from lastseen.track import TrackRule
+from lastseen.rule import Rule
 
 State = dict[str, Tensor]
 
@@ -143,21 +143,21 @@ def save_model(model: VQLoC, folder: str | os.PathLike[str]) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def load_rule(folder: str | os.PathLike[str]) -> TrackRule:
+def load_rule(folder: str | os.PathLike[str]) -> Rule:
     """How this model's scores become answers: its `rule.json`, or the default if it was never fitted."""
     file = Path(folder) / RULE_FILE
     if not file.is_file():
-        return TrackRule()
+        return Rule()
     try:
-        return TrackRule(**json.loads(file.read_text()))
+        return Rule.from_dict(json.loads(file.read_text()))
     except (ValueError, TypeError) as error:
         remedy = "mend it, or remove it and run 'lastseen calibrate'"
         raise WeightsError(f"{file}: not a rule: {error}; {remedy}") from None
 
 
-def save_rule(rule: TrackRule, folder: str | os.PathLike[str]) -> None:
+def save_rule(rule: Rule, folder: str | os.PathLike[str]) -> None:
     with whole_file(Path(folder) / RULE_FILE) as building:
-        building.write_text(json.dumps(asdict(rule), indent=2) + "\n")
+        building.write_text(json.dumps(rule.to_dict(), indent=2) + "\n")
 
 
 def read_state(path: Path) -> State:

@@ -1,7 +1,7 @@
 """Reports and the rule of what runs/train_synth.py made: python runs/judge.py runs/shipped/heads
 
 Reads val.json.gz and, if there, real.json.gz; the rule is fitted on val and goes into the folder `shipped`,
-if there is one. Answers are first looks here: `lastseen calibrate MODEL --looks 2` fits the rule for two.
+if there is one. Answers are without refinement here: `lastseen calibrate MODEL` fits the rule with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lastseen.evaluate.calibration import calibration_error, fit_rule, held_out, load_answered, outcome
 from lastseen.evaluate.encoded import cross_fitted, report
-from lastseen.track import TrackRule
+from lastseen.rule import Rule
 from lastseen.weights import save_rule
 
 
@@ -26,7 +26,7 @@ def main() -> None:
         save_rule(rule, folder / "shipped")
     print(rule)
     reports = {"val, rules of the other half": cross_fitted(val)}
-    errors = {"val": calibration_error(*held_out(val, TrackRule()))}
+    errors = {"val": calibration_error(*held_out(val, Rule()))}
     if (folder / "real.json.gz").exists():
         real = load_answered(folder / "real.json.gz")
         reports["real, rule of val"] = report(real, rule)

@@ -14,8 +14,11 @@ ROWS = [
     ["errors"],
     ["box", "files", "clips"],
     ["video", "track", "model"],
-    ["query", "weights", "formats", "engine", "second_look", "ends"],
-    ["render", "localizer", "baselines", "datasets"],
+    ["query", "sighting", "engine"],
+    ["answer", "refine"],
+    ["rule", "formats", "access"],
+    ["weights", "procedure", "render", "datasets"],
+    ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
     ["web"],
@@ -79,6 +82,7 @@ def test_every_room_is_on_the_plan():
 
 def test_the_public_names_are_a_list_and_all_are_there():
     assert lastseen.__all__ == [
+        "Answer",
         "Box",
         "FramePredictions",
         "Index",
@@ -86,7 +90,7 @@ def test_the_public_names_are_a_list_and_all_are_there():
         "Localizer",
         "Query",
         "ResponseTrack",
-        "TrackRule",
+        "Rule",
         "VQLoC",
         "Video",
     ]

@@ -13,9 +13,9 @@ from lastseen.cli.shared import (
     AsJson,
     Device,
     EngineName,
-    Once,
     Paper,
     Quiet,
+    Skip,
     Verbose,
     Weights,
     open_localizer,
@@ -44,7 +44,7 @@ def evaluate(
     ] = None,
     weights: Weights = None,
     paper: Paper = False,
-    once: Once = False,
+    skip: Skip = None,
     device: Device = None,
     engine: EngineName = None,
     as_json: AsJson = False,
@@ -78,7 +78,7 @@ def evaluate(
 
         if method == "training-free":
             weights = Path(TRAINING_FREE)
-        localizer = open_localizer(weights, paper, None, device, quiet, engine, once)
+        localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or ())
         with progress_bar("evaluating", "clips", quiet) as progress:
             content = run_benchmark(localizer, questions, videos, out, absent=asides, progress=progress)
     if not any(question.truth for question in questions.questions):

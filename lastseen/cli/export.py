@@ -46,7 +46,7 @@ def export(
     """
     from lastseen.files import check_writable
     from lastseen.formats import find_format, format_answer, write_answer
-    from lastseen.formats.answer import parse_answer
+    from lastseen.formats.answer_json import parse_answer
     from lastseen.video import Video
 
     chosen = find_format("json" if to is None and out == STREAM else to, out)
@@ -58,14 +58,12 @@ def export(
         found = replace(parse_answer(text, source), label=label)
     except TrackError as error:
         raise TrackError(f"{answer}: {error}") from None
-    if not found.tracks:
+    if not found.sightings:
         print("note: nothing was found, so the file has no boxes", file=sys.stderr)
     if out == STREAM:
         sys.stdout.write(format_answer(found, chosen.name))
         return
-    write_answer(
-        out, found.video, found.tracks, chosen.name, model=found.model, guess=found.guess, label=label
-    )
+    write_answer(out, found, chosen.name)
 
 
 def _read(path: Path) -> str:

@@ -1,12 +1,12 @@
-"""lastseen find: the answer to one question, about one video or all that the index remembers."""
+"""lastseen find: the answer to one request, about one video or all that the index remembers."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,9 +18,9 @@ from lastseen.cli.shared import (
     AsJson,
     Device,
     EngineName,
-    Once,
     Paper,
     Quiet,
+    Skip,
     Verbose,
     Weights,
     open_localizer,
@@ -31,11 +31,11 @@ from lastseen.errors import QueryError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lastseen.answer import Answer
     from lastseen.box import Box
     from lastseen.index import Index, IndexedVideo
     from lastseen.localizer import Localizer
     from lastseen.query import Query
-    from lastseen.track import FramePredictions, ResponseTrack
     from lastseen.video import Video
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif")
@@ -96,7 +96,7 @@ def find(
     ] = 24,
     weights: Weights = None,
     paper: Paper = False,
-    once: Once = False,
+    skip: Skip = None,
     threshold: Annotated[
         float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
     ] = None,
@@ -127,34 +127,34 @@ def find(
     written = _Written(picture, video_out, outputs, all_)
     files = files or []
     asks_index = bool(in_) or not files or files[-1].suffix.lower() in PICTURES
-    question = _Question(files if asks_index else files[:-1], things or [], _box(box), at)
-    if written.wanted and len(question.names) > 1:
-        raise QueryError(f"pictures and videos show one thing, not {len(question.names)}: ask one by one")
+    request = _Request(files if asks_index else files[:-1], things or [], _box(box), at)
+    if written.wanted and len(request.names) > 1:
+        raise QueryError(f"pictures and videos show one thing, not {len(request.names)}: ask one by one")
     second, date = (None, None) if before is None else parse_moment(before)
     if second is not None and not second > 0:
         raise QueryError(f"--before {before}: a video starts at 0 s, ask after that")
 
     def localizer() -> Localizer:  # once the question is known to make sense
         chosen = engine or (engine_of(folder) if asks_index and not paper else None)
-        return open_localizer(weights, paper, threshold, device, quiet, chosen, once)
+        return open_localizer(weights, paper, threshold, device, quiet, chosen, skip or ())
 
     if not asks_index:
         if date is not None:
             raise QueryError("--before takes seconds of the video; a date is for questions to the index")
-        found = _ask_video(files[-1], question, localizer, second, written, as_json, allow_truncated, quiet)
+        found = _ask_video(files[-1], request, localizer, second, written, as_json, allow_truncated, quiet)
     else:
         if second is not None and len(in_ or []) != 1:
             raise QueryError(f"{before} seconds of which video? Give --in NAME, or --before a date and time")
         with _index(folder, files) as index:
             videos = [index.named(name) for name in in_] if in_ else None
             options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
-            found = _ask_index(index, videos, question, localizer, second, options, written, as_json, quiet)
+            found = _ask_index(index, videos, request, localizer, second, options, written, as_json, quiet)
     raise typer.Exit(FOUND if found else NOT_FOUND)
 
 
 def _ask_video(
     path: Path,
-    question: _Question,
+    request: _Request,
     open_model: Callable[[], Localizer],
     before: float | None,
     written: _Written,
@@ -166,38 +166,36 @@ def _ask_video(
     from lastseen.video import Video
 
     video = Video(path, allow_truncated=allow_truncated)
-    queries = question.queries(video, before)
+    queries = request.queries(video, before)
     localizer = open_model()
     with progress_bar("searching", "frames", quiet) as progress:
-        predictions = localizer.predict(video, list(queries.values()), progress)
-    things, texts = [], []
-    for (name, query), frames in zip(queries.items(), predictions):
-        tracks = localizer.tracks(frames)
-        guess = None if tracks else localizer.best_guess(frames)
-        written.write(video, tracks, guess, query, frames, localizer)
-        shown = tracks if written.every else tracks[-1:]
-        answer = answer_dict(video, localizer.model.title, shown, guess)
-        things.append({"thing": name, "found": bool(tracks), "answers": [answer]})
-        text = answer_text(video, shown, guess, localizer.rule.threshold)
+        answers = localizer.ask_many(video, list(queries.values()), progress)
+    things: list[dict[str, Any]] = []
+    texts = []
+    for name, answer in zip(queries, answers):
+        written.write(answer)
+        shown = answer if written.every else answer.only_last()
+        things.append({"thing": name, "found": answer.found, "answers": [answer_dict(shown)]})
+        text = answer_text(shown)
         texts.append(
             text if len(queries) == 1 else "\n".join(f"{name}: {line}" for line in text.splitlines())
         )
     if not as_json:
         print("\n".join(texts))
-    elif question.things:
+    elif request.things:
         from lastseen.index.answers import SCHEMA
 
         model = localizer.model.title
         print(json.dumps({"schema": SCHEMA, "index": None, "model": model, "things": things}))
     else:
-        print(json.dumps(answer))
+        print(json.dumps(things[0]["answers"][0]))
     return all(thing["found"] for thing in things)
 
 
 def _ask_index(
     index: Index,
     videos: list[IndexedVideo] | None,
-    question: _Question,
+    request: _Request,
     open_model: Callable[[], Localizer],
     before: float | None,
     options: dict[str, Any],
@@ -207,24 +205,23 @@ def _ask_index(
 ) -> bool:
     from lastseen.index.answers import answers_dict, answers_text
 
-    queries = question.queries(None, before)
+    queries = request.queries(None, before)
     localizer = open_model()
     from lastseen.index.search import search
 
     with progress_bar("searching", "frames", quiet) as progress:
-        found = search(
+        answers = search(
             index, localizer, queries, videos=videos, every=written.every, progress=progress, **options
         )
     if as_json:
-        print(json.dumps(answers_dict(str(index.folder), localizer.model.title, found, written.every)))
+        print(json.dumps(answers_dict(str(index.folder), localizer.model.title, answers, written.every)))
     else:
-        print(answers_text(found, written.every, localizer.rule.threshold))
-    for name, findings in found.items():
-        if written.wanted and findings:
+        print(answers_text(answers, written.every))
+    for given in answers.values():
+        if written.wanted and given:
             sys.stdout.flush()  # the answer stands, even if the video to draw on is gone
-            video, first = _original(index, findings[0].video), findings[0]
-            written.write(video, list(first.tracks), first.guess, queries[name], first.predictions, localizer)
-    return all(findings and findings[0].tracks for findings in found.values())
+            written.write(replace(given[0], video=_original(index, cast("IndexedVideo", given[0].video))))
+    return all(given and given[0].found for given in answers.values())
 
 
 def _original(index: Index, video: IndexedVideo) -> Video:
@@ -265,36 +262,18 @@ class _Written:
     def wanted(self) -> bool:
         return bool(self.picture or self.video) or self.outputs != Outputs()
 
-    def write(
-        self,
-        video: Video,
-        tracks: list[ResponseTrack],
-        guess: ResponseTrack | None,
-        query: Query,
-        predictions: FramePredictions,
-        localizer: Localizer,
-    ) -> None:
+    def write(self, answer: Answer) -> None:
         from lastseen.render import write_picture, write_video
 
-        thing = query.views[0].crop
-        if tracks and self.picture is not None:
-            write_picture(self.picture, video, tracks[-1], thing)
-        if tracks and self.video is not None:
-            write_video(self.video, video, tracks[-1], thing)
-        self.outputs.write(
-            video,
-            tracks,
-            thing,
-            predictions,
-            guess=guess,
-            rule=localizer.rule,
-            model=localizer.model.title,
-            saved=tracks if self.every else tracks[-1:],
-        )
+        if answer.found and self.picture is not None:
+            write_picture(self.picture, answer)
+        if answer.found and self.video is not None:
+            write_video(self.video, answer)
+        self.outputs.write(answer, every=self.every)
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Request:
     """What to look for, as it was typed."""
 
     pictures: list[Path]

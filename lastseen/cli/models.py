@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -101,34 +101,34 @@ def calibrate(
     absent: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Questions about things that are not there.")
     ] = None,
-    looks: Annotated[
+    zoom_sightings: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Sightings to look at again; as the rule says unless given."),
+        typer.Option(metavar="N", min=0, help="Sightings to zoom in on; as the rule says unless given."),
     ] = None,
-    like_itself: Annotated[
+    verify_min_cosine: Annotated[
         float | None,
         typer.Option(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="How like itself a thing must be for its track to go on; as the rule says unless given.",
+            help="Least similarity to the most confident sighting; as the rule says unless given.",
         ),
     ] = None,
-    like_surest: Annotated[
+    extend_min_cosine: Annotated[
         float | None,
         typer.Option(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="How like the surest sighting others must be; as the rule says unless given.",
+            help="Least similarity to the peak frame to extend a track; as the rule says unless given.",
         ),
     ] = None,
-    length_cost: Annotated[
+    search_length_penalty: Annotated[
         float | None,
         typer.Option(
-            metavar="N",
+            metavar="LOGITS",
             min=0.0,
-            help="How much less longer searches are trusted; as the rule says unless given.",
+            help="Logits lost per e-fold of minutes searched; as the rule says unless given.",
         ),
     ] = None,
     device: Device = None,
@@ -142,30 +142,32 @@ def calibrate(
     --absent val/absent.json
     """
     from lastseen.datasets.vq2d import load_absent, load_vq2d
-    from lastseen.evaluate.calibration import answer_all, calibration_error, fit_rule, held_out, outcome
+    from lastseen.evaluate.calibration import calibrate as calibrated
     from lastseen.localizer import Localizer
     from lastseen.weights import save_rule
 
-    localizer = Localizer.from_pretrained(model, device=device, looks=looks)
-    given = {"like_itself": like_itself, "like_surest": like_surest, "length_cost": length_cost}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    localizer.rule = replace(localizer.rule, **changes)
+    localizer = Localizer.from_pretrained(model, device=device)
+    rule = localizer.rule.with_step("zoom", sightings=zoom_sightings)
+    rule = rule.with_step("verify", min_cosine=verify_min_cosine)
+    rule = rule.with_step("extend", min_cosine=extend_min_cosine)
+    if search_length_penalty is not None:
+        confidence = replace(rule.confidence, search_length_penalty=search_length_penalty)
+        rule = replace(rule, confidence=confidence)
     asides = load_absent(absent) if absent else ()
     with progress_bar("answering", "clips", quiet) as progress:
-        answered = answer_all(localizer, load_vq2d(annotations), videos, asides, progress)
-    rule = fit_rule(answered, localizer.rule)
-    before = calibration_error(*outcome(answered, localizer.rule))
-    after = calibration_error(*held_out(answered, localizer.rule))
-    save_rule(rule, model)
+        done = calibrated(localizer.with_rule(rule), load_vq2d(annotations), videos, asides, progress)
+    save_rule(done.rule, model)
     if as_json:
-        errors = {"error_before": before, "error_held_out": after}
-        print(
-            json.dumps(
-                {"schema": "lastseen/calibration@1", "model": str(model), "rule": asdict(rule), **errors}
-            )
-        )
+        errors = {"error_before": done.error_before, "error_held_out": done.error_held_out}
+        facts = {"model": str(model), "rule": done.rule.to_dict(), **errors}
+        print(json.dumps({"schema": "lastseen/calibration@1", **facts}))
         return
+    extraction, confidence = done.rule.extraction, done.rule.confidence
     print(
-        f"{model}: gain {rule.gain:g}, shift {rule.shift:g}, slope {rule.slope:.3g}, offset {rule.offset:.3g}"
+        f"{model}: gain {extraction.gain:g}, shift {extraction.shift:g}, "
+        f"slope {confidence.slope:.3g}, offset {confidence.offset:.3g}"
     )
-    print(f"calibration error {before:.3f} before, {after:.3f} on videos left out of the fit")
+    print(
+        f"calibration error {done.error_before:.3f} before, "
+        f"{done.error_held_out:.3f} with confidences fitted on other videos"
+    )

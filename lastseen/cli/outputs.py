@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from lastseen.track import FramePredictions, ResponseTrack, TrackRule
-    from lastseen.video import Video
+    from lastseen.answer import Answer
 
 PICTURES, FILMS, PAGES = (".jpg", ".jpeg", ".png", ".webp"), (".mp4",), (".html", ".htm")
 
@@ -68,29 +65,18 @@ class Outputs:
             find_format(None, path)
             check_writable(path)
 
-    def write(
-        self,
-        video: Video,
-        tracks: Sequence[ResponseTrack],
-        thing: np.ndarray,
-        predictions: FramePredictions,
-        *,
-        guess: ResponseTrack | None,
-        rule: TrackRule,
-        model: str,
-        saved: Sequence[ResponseTrack] | None = None,
-    ) -> None:
-        """`saved` are the tracks that go into files for programs, if not all of them."""
+    def write(self, answer: Answer, *, every: bool = True) -> None:
+        """Pictures show the last sighting; files for programs hold it, or `every` one."""
         from lastseen.formats import write_answer
         from lastseen.render import write_cutout, write_figure, write_filmstrip, write_report
 
         if self.figure is not None:
-            write_figure(self.figure, video, tracks, thing, predictions, guess=guess, rule=rule)
+            write_figure(self.figure, answer)
         if self.report is not None:
-            write_report(self.report, video, tracks, thing, predictions, guess=guess, rule=rule, model=model)
-        if tracks and self.filmstrip is not None:
-            write_filmstrip(self.filmstrip, video, tracks[-1], thing)
-        if tracks and self.cutout is not None:
-            write_cutout(self.cutout, video, tracks[-1])
+            write_report(self.report, answer)
+        if answer.found and self.filmstrip is not None:
+            write_filmstrip(self.filmstrip, answer)
+        if answer.found and self.cutout is not None:
+            write_cutout(self.cutout, answer)
         for path in self.save:
-            write_answer(path, video, tracks if saved is None else saved, model=model, guess=guess)
+            write_answer(path, answer if every else answer.only_last())

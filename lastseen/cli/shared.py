@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,7 @@ from lastseen.errors import LastSeenError
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
+STEPS = ("zoom", "verify", "extend")  # lastseen.refine.STEPS, which would load torch
 FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
@@ -51,6 +52,13 @@ def _engines(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def _known_steps(names: list[str] | None) -> list[str]:
+    for name in names or []:
+        if name not in STEPS:
+            raise LastSeenError(f"--skip {name}: no such step; choose one of {', '.join(STEPS)}")
+    return names or []
+
+
 Weights = Annotated[
     Path | None,
     typer.Option(
@@ -59,10 +67,16 @@ Weights = Annotated[
         help="A model made by 'lastseen train' or 'lastseen convert', or training-free (default: bundled).",
     ),
 ]
-Paper = Annotated[bool, typer.Option("--paper", help="Infer exactly as the paper does: always an answer.")]
-Once = Annotated[
-    bool,
-    typer.Option("--once", help="No second, enlarged look at the likeliest sightings: quicker, less sure."),
+Paper = Annotated[
+    bool, typer.Option("--paper", help="Follow the paper's inference procedure: always an answer.")
+]
+Skip = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STEP",
+        callback=_known_steps,
+        help="Leave out a step of refinement: zoom (the slowest), verify or extend; repeatable.",
+    ),
 ]
 Device = Annotated[
     str | None,
@@ -106,7 +120,7 @@ def open_localizer(
     device: str | None,
     quiet: bool,
     engine: str | None = None,
-    once: bool = False,
+    skip: Sequence[str] = (),
 ) -> Localizer:
     began = time.monotonic()
     from lastseen.localizer import Localizer
@@ -116,7 +130,7 @@ def open_localizer(
         paper=paper,
         device=device,
         threshold=threshold,
-        looks=0 if once else None,
+        skip=skip,
         engine=engine,
     )
     what = localizer.model.title, localizer.device, engine or localizer.engine.name

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lastseen.box import Box
 from lastseen.datasets import AbsentQuestion, Annotations, ClipAnnotation, Question, VideoSection, VisualCrop
 from lastseen.datasets.vq2d import find_videos
@@ -24,7 +22,7 @@ from lastseen.evaluate.challenge import build_predictions, write_predictions
 from lastseen.files import check_writable
 from lastseen.localizer import Localizer
 from lastseen.query import Query
-from lastseen.track import FramePredictions, ResponseTrack
+from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 ClipProgress = Callable[[int, int], None]  # clips done, clips in all
@@ -77,20 +75,18 @@ def answer_clip(
     questions: Sequence[Question | AbsentQuestion],
 ) -> list[ResponseTrack]:
     """The best guess for each question, in pixels of the size that its boxes are annotated in."""
-    return [localizer.best_guess(frames) for frames in predict_clip(localizer, clip, section, questions)]
-
-
-def predict_clip(
-    localizer: Localizer,
-    clip: ClipAnnotation,
-    section: VideoSection,
-    questions: Sequence[Question | AbsentQuestion],
-) -> list[FramePredictions]:
-    """For each question a box and a logit on every frame, boxes in pixels of the annotated size."""
-    video = Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
+    video = open_section(section)
     queries = [query_of(question, video, clip.fps) for question in questions]
-    predictions = localizer.at(clip.fps).predict(video, queries)
-    return [in_annotated_px(question, frames, video) for question, frames in zip(questions, predictions)]
+    guesses = [answer.shown[-1] for answer in localizer.at(clip.fps).ask_many(video, queries)]
+    scales = [to_annotated_px(question, video) for question in questions]
+    return [
+        replace(guess, boxes=tuple(box.scaled(*scale) for box in guess.boxes))
+        for guess, scale in zip(guesses, scales)
+    ]
+
+
+def open_section(section: VideoSection) -> Video:
+    return Video(section.path, start_s=section.start_s or 0.0, end_s=section.end_s)
 
 
 def query_of(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
@@ -115,17 +111,14 @@ def _from_image(crop: VisualCrop, image: Path, image_box: Box) -> Query:
     return Query.from_array(whole.picture, image_box.clipped(width, height))
 
 
-def in_annotated_px(
-    question: Question | AbsentQuestion, predictions: FramePredictions, video: Video
-) -> FramePredictions:
-    """Pixels of the video file -> pixels of the size that the question's boxes are annotated in.
+def to_annotated_px(question: Question | AbsentQuestion, video: Video) -> tuple[float, float]:
+    """Factors of x and y: pixels of the video file -> of the size that the question's boxes are annotated in.
 
     An absent thing has no boxes in the video: the size of its picture says nothing about them.
     """
     if isinstance(question, AbsentQuestion):
-        return predictions
-    factors = [question.original_width / video.width, question.original_height / video.height]
-    return replace(predictions, boxes_px=predictions.boxes_px * np.array(factors * 2))
+        return 1.0, 1.0
+    return question.original_width / video.width, question.original_height / video.height
 
 
 def _entry(

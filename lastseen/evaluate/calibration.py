@@ -16,14 +16,17 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logit
 
-from lastseen.datasets import AbsentQuestion, Annotations, Question
+from lastseen.datasets import AbsentQuestion, Annotations, ClipAnnotation, Question, VideoSection
 from lastseen.datasets.vq2d import find_videos
 from lastseen.errors import AnnotationError
-from lastseen.evaluate.benchmark import predict_clip
+from lastseen.evaluate.benchmark import open_section, query_of, to_annotated_px
 from lastseen.evaluate.metrics import compare
 from lastseen.files import whole_file
 from lastseen.localizer import Localizer
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule, all_tracks
+from lastseen.rule import Rule
+from lastseen.sighting import Evidence, Extraction
+from lastseen.track import FramePredictions, ResponseTrack
+from lastseen.video import Video
 
 RIGHT_STIOU = 0.25
 GAINS = (0.5, 0.7, 1.0, 1.4, 2.0)
@@ -34,43 +37,103 @@ BINS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What the model said to a question; `truth` is None if the thing is not there."""
+    """The evidence on a question, boxes in pixels of the annotated size; `truth` is None if the thing is not
+    there. Refined evidence can be judged only by the rule that refined it."""
 
     video_uid: str
-    predictions: FramePredictions
+    evidence: Evidence
     truth: ResponseTrack | None
+    refined_by: str | None = None  # extraction and refinement; None: as the model said
 
 
-def answer_all(
+def rule_key(rule: Rule) -> str:
+    """Equal for rules that refine alike."""
+    return json.dumps({name: rule.to_dict()[name] for name in ("extraction", "refinement")})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question with what the model said, and where it was asked."""
+
+    clip: ClipAnnotation
+    section: VideoSection
+    question: Question | AbsentQuestion
+    predictions: FramePredictions
+
+    @property
+    def truth(self) -> ResponseTrack | None:
+        return self.question.truth if isinstance(self.question, Question) else None
+
+
+def predict_all(
     localizer: Localizer,
     annotations: Annotations,
     videos: str | Path,
     absent: Sequence[AbsentQuestion] = (),
     progress: Callable[[int, int], None] | None = None,
-) -> list[Answered]:
-    answered = []
+) -> list[list[Asked]]:
+    """What the model says to all questions with known answers, by clip."""
+    asked = []
     sections = find_videos(annotations, videos)
     for number, (clip, section) in enumerate(sections, 1):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
-        truths = [*(q.truth for q in clip.questions if q.truth), *(None for _ in asides)]
-        for frames, truth in zip(predict_clip(localizer, clip, section, questions), truths):
-            answered.append(Answered(video_uid=clip.video_uid, predictions=frames, truth=truth))
+        if questions:
+            video = open_section(section)
+            queries = [query_of(question, video, clip.fps) for question in questions]
+            said = localizer.at(clip.fps).predict(video, queries)
+            asked.append(
+                [
+                    Asked(clip=clip, section=section, question=question, predictions=predictions)
+                    for question, predictions in zip(questions, said)
+                ]
+            )
         if progress:
             progress(number, len(sections))
+    return asked
+
+
+def unrefined(asked: Sequence[Sequence[Asked]]) -> list[Answered]:
+    answered = []
+    for together in asked:
+        video = open_section(together[0].section)
+        answered += [_answered(one, Evidence.of(one.predictions), video, None) for one in together]
     return answered
 
 
+def refined(localizer: Localizer, asked: Sequence[Sequence[Asked]]) -> list[Answered]:
+    """By the localizer's rule."""
+    answered = []
+    for together in asked:
+        clip, video = together[0].clip, open_section(together[0].section)
+        queries = [query_of(one.question, video, clip.fps) for one in together]
+        found = localizer.at(clip.fps).refine(video, queries, [one.predictions for one in together])
+        key = rule_key(localizer.rule)
+        answered += [_answered(one, evidence, video, key) for one, evidence in zip(together, found)]
+    return answered
+
+
+def _answered(one: Asked, evidence: Evidence, video: Video, refined_by: str | None) -> Answered:
+    factors = np.array(to_annotated_px(one.question, video) * 2)
+    return Answered(
+        video_uid=one.clip.video_uid,
+        evidence=replace(evidence, boxes_px=evidence.boxes_px * factors),
+        truth=one.truth,
+        refined_by=refined_by,
+    )
+
+
 def save_answered(answered: Sequence[Answered], path: str | Path) -> None:
-    """Answers as they are before scores become tracks (JSON, packed with gzip), to be judged elsewhere."""
+    """Evidence before it becomes tracks (JSON, packed with gzip), to be judged elsewhere."""
     rows = [
         {
             "video": one.video_uid,
-            "fps": one.predictions.fps,
-            "boxes_px": np.round(one.predictions.boxes_px, 2).tolist(),
-            "logits": np.round(one.predictions.logits, 4).tolist(),
-            "spans": one.predictions.spans,
-            "doubts": one.predictions.doubts,
+            "fps": one.evidence.fps,
+            "boxes_px": np.round(one.evidence.boxes_px, 2).tolist(),
+            "logits": np.round(one.evidence.logits, 4).tolist(),
+            "extents": one.evidence.extents,
+            "penalties": one.evidence.penalties,
+            "refined_by": one.refined_by,
             "truth": one.truth.to_dict() if one.truth else None,
         }
         for one in answered
@@ -84,49 +147,96 @@ def load_answered(path: str | Path) -> list[Answered]:
     return [
         Answered(
             video_uid=row["video"],
-            predictions=FramePredictions(
+            evidence=Evidence(
                 fps=row["fps"],
                 boxes_px=np.array(row["boxes_px"]),
                 logits=np.array(row["logits"]),
-                spans=tuple((first, last) for first, last in row.get("spans", ())),
-                doubts=tuple((first, last, loss) for first, last, loss in row.get("doubts", ())),
+                extents=tuple((first, last) for first, last in row["extents"]),
+                penalties=tuple((first, last, loss) for first, last, loss in row["penalties"]),
             ),
             truth=ResponseTrack.from_dict(row["truth"]) if row["truth"] else None,
+            refined_by=row["refined_by"],
         )
         for row in rows
     ]
 
 
-def fit_rule(answered: Sequence[Answered], rule: TrackRule = TrackRule()) -> TrackRule:
-    """Gain, shift and smoothing of boxes that answer best (by the ranked share of right answers), then slope
-    and offset so that the score is the chance to be right."""
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    rule: Rule
+    error_before: float  # calibration error of the rule there was
+    error_held_out: float  # of confidences fitted on other videos
+
+
+def calibrate(
+    localizer: Localizer,
+    annotations: Annotations,
+    videos: str | Path,
+    absent: Sequence[AbsentQuestion] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Calibration:
+    """The extraction is fitted on what the model said, then everything is refined under it, and the
+    confidence is fitted on that: no number is fitted on evidence that another rule refined."""
+    asked = predict_all(localizer, annotations, videos, absent, progress)
+    before = calibration_error(*outcome(refined(localizer, asked), localizer.rule))
+    rule = replace(localizer.rule, extraction=fit_extraction(unrefined(asked), localizer.rule))
+    answered = refined(localizer.with_rule(rule), asked)
+    return Calibration(
+        rule=fit_confidence(answered, rule),
+        error_before=before,
+        error_held_out=calibration_error(*held_out(answered, rule)),
+    )
+
+
+def fit_rule(answered: Sequence[Answered], rule: Rule = Rule()) -> Rule:
+    """Extraction and confidence of answers without refinement."""
+    return fit_confidence(answered, replace(rule, extraction=fit_extraction(answered, rule)))
+
+
+def fit_extraction(answered: Sequence[Answered], rule: Rule) -> Extraction:
+    """Gain, shift and smoothing of boxes that answer best, by the ranked share of right answers."""
     if not any(one.truth for one in answered):
         raise AnnotationError("a rule cannot be fitted: no question has a true answer")
-    candidates = [replace(rule, gain=gain, shift=float(shift)) for gain in GAINS for shift in SHIFTS]
+    candidates = [
+        replace(rule.extraction, gain=gain, shift=float(shift)) for gain in GAINS for shift in SHIFTS
+    ]
 
-    def quality(candidate: TrackRule) -> float:
-        return _average_precision(*outcome(answered, candidate))
+    def quality(candidate: Extraction) -> float:
+        return _average_precision(*outcome(answered, replace(rule, extraction=candidate)))
 
     # Neighbours vouch for each other: the best of a smoothed grid does not hang on a single question.
     grid = np.pad(np.reshape(list(map(quality, candidates)), (len(GAINS), len(SHIFTS))), 1, mode="edge")
     smooth = sum(grid[y : y + len(GAINS), x : x + len(SHIFTS)] for y in range(3) for x in range(3))
     chosen = candidates[int(np.argmax(smooth))]
-    chosen = max((replace(chosen, box_median=frames) for frames in BOX_MEDIANS), key=quality)
-    slope, offset = fit_confidence(*outcome(answered, replace(chosen, slope=1.0, offset=0.0)))
-    return replace(chosen, slope=slope, offset=offset)
+    return max((replace(chosen, box_median_frames=frames) for frames in BOX_MEDIANS), key=quality)
 
 
-def outcome(answered: Sequence[Answered], rule: TrackRule) -> tuple[np.ndarray, np.ndarray]:
+def fit_confidence(answered: Sequence[Answered], rule: Rule) -> Rule:
+    """The rule with slope and offset such that a score is the probability to be right."""
+    plain = replace(rule, confidence=replace(rule.confidence, slope=1.0, offset=0.0))
+    slope, offset = fit_logistic(*outcome(answered, plain))
+    return replace(rule, confidence=replace(rule.confidence, slope=slope, offset=offset))
+
+
+def outcome(answered: Sequence[Answered], rule: Rule) -> tuple[np.ndarray, np.ndarray]:
     """The score of each best guess, and whether it is right; about an absent thing nothing is."""
     scores, right = [], []
     for one in answered:
-        guess = all_tracks(one.predictions, replace(rule, threshold=0.0))[-1]
+        guess = best_guess(one, rule)
         scores.append(guess.score)
         right.append(one.truth is not None and compare(one.truth, guess).stiou >= RIGHT_STIOU)
     return np.array(scores), np.array(right, bool)
 
 
-def fit_confidence(scores: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+def best_guess(one: Answered, rule: Rule) -> ResponseTrack:
+    if one.refined_by not in (None, rule_key(rule)):
+        raise ValueError("this evidence was refined by another rule; refine the predictions under this one")
+    guess = rule.tracks(one.evidence)[1]
+    assert guess is not None
+    return guess
+
+
+def fit_logistic(scores: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     """Slope (not negative, so that the order stays) and offset of a logistic fit, held near 1 and 0 by a
     weak prior: a handful of answers must not make anybody certain."""
     x = logit(np.clip(scores, 1e-6, 1 - 1e-6))
@@ -148,8 +258,8 @@ def calibration_error(scores: np.ndarray, right: np.ndarray) -> float:
     return float(sum(abs(scores[p].mean() - right[p].mean()) * len(p) for p in parts) / len(order))
 
 
-def held_out(answered: Sequence[Answered], rule: TrackRule, folds: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and rightness as on unseen videos: each fold's rule is fitted on the others."""
+def held_out(answered: Sequence[Answered], rule: Rule, folds: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and rightness as on unseen videos: each fold's confidence is fitted on the others."""
     videos = sorted({one.video_uid for one in answered})
     scores, right = [], []
     for fold in range(min(folds, len(videos))):
@@ -157,7 +267,7 @@ def held_out(answered: Sequence[Answered], rule: TrackRule, folds: int = 5) -> t
         rest = [one for one in answered if one.video_uid not in own]
         if not any(one.truth for one in rest):
             continue
-        part = outcome([one for one in answered if one.video_uid in own], fit_rule(rest, rule))
+        part = outcome([one for one in answered if one.video_uid in own], fit_confidence(rest, rule))
         scores.append(part[0])
         right.append(part[1])
     return np.concatenate(scores), np.concatenate(right)

@@ -20,14 +20,15 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.datasets import AbsentQuestion, Annotations, Question
 from lastseen.datasets.vq2d import find_videos
-from lastseen.evaluate.benchmark import in_annotated_px, query_of
-from lastseen.evaluate.calibration import Answered, fit_rule
+from lastseen.evaluate.benchmark import query_of, to_annotated_px
+from lastseen.evaluate.calibration import Answered, best_guess, fit_rule
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, VQLoC, VQLoCConfig
 from lastseen.model.inputs import letterboxed, normalised, places_in_crops, query_crop
 from lastseen.query import Query
-from lastseen.track import TrackRule, all_tracks
+from lastseen.rule import Rule
+from lastseen.sighting import Evidence
 from lastseen.video import Video
 
 AT_ONCE = 64  # frames
@@ -124,18 +125,20 @@ class EncodedSet:
                 ends = [localizer.frames_searched(clip.video, query) for query in clip.asked]
                 found = localizer.predict_encoded(clip.video, pieces, [[v[0]] for v in views], ends)
             for question, predictions in zip(clip.questions, found):
-                scaled = in_annotated_px(question, predictions, clip.video)
+                factors = np.array(to_annotated_px(question, clip.video) * 2)
+                evidence = Evidence.of(predictions)
+                evidence = replace(evidence, boxes_px=evidence.boxes_px * factors)
                 truth = question.truth if isinstance(question, Question) else None
-                answered.append(Answered(video_uid=clip.video_uid, predictions=scaled, truth=truth))
+                answered.append(Answered(video_uid=clip.video_uid, evidence=evidence, truth=truth))
         return answered
 
 
-def report(answered: Sequence[Answered], rule: TrackRule, *, draws: int = 1000) -> Report:
+def report(answered: Sequence[Answered], rule: Rule, *, draws: int = 1000) -> Report:
     """The metrics of the best guesses under a rule."""
     return _report(list(answered), [rule] * len(answered), draws)
 
 
-def cross_fitted(answered: Sequence[Answered], rule: TrackRule = TrackRule(), *, draws: int = 1000) -> Report:
+def cross_fitted(answered: Sequence[Answered], rule: Rule = Rule(), *, draws: int = 1000) -> Report:
     """The same with rules that never saw the video: each half's is fitted on the other half."""
     videos = sorted({one.video_uid for one in answered})
     halves = [set(videos[0::2]), set(videos[1::2])]
@@ -144,10 +147,10 @@ def cross_fitted(answered: Sequence[Answered], rule: TrackRule = TrackRule(), *,
     return _report(list(answered), chosen, draws)
 
 
-def _report(answered: list[Answered], rules: list[TrackRule], draws: int) -> Report:
+def _report(answered: list[Answered], rules: list[Rule], draws: int) -> Report:
     outcomes, absent = [], []
     for one, rule in zip(answered, rules):
-        guess = all_tracks(one.predictions, replace(rule, threshold=0.0))[-1]
+        guess = best_guess(one, rule)
         if one.truth is None:
             absent.append(AbsentScore(video_uid=one.video_uid, score=guess.score))
         else:

@@ -1,7 +1,7 @@
 """An answer as a file that other programs read: one module for each family of formats.
 
-    write_answer("walk.xml", video, tracks)              ->  CVAT, by the ending
-    write_answer("walk.json", video, tracks, "coco")     ->  COCO, by name
+    write_answer("walk.xml", answer)              ->  CVAT, by the ending
+    write_answer("walk.json", answer, "coco")     ->  COCO, by name
 
 All formats are text. What each one holds is in docs/formats.md.
 """
@@ -9,7 +9,6 @@ All formats are text. What each one holds is in docs/formats.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING
 from lastseen.errors import OutputError
 
 if TYPE_CHECKING:
-    from lastseen.formats.answer import Answer, Source
-    from lastseen.track import ResponseTrack
+    from lastseen.answer import Answer
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Format:
 FORMATS = {
     known.name: known
     for known in (
-        Format("json", (".json",), "what 'lastseen find --json' prints", "answer", "answer_json"),
+        Format("json", (".json",), "what 'lastseen find --json' prints", "answer_json", "answer_json"),
         Format("csv", (".csv",), "a table, one line a box", "table", "table"),
         Format("coco", (".coco.json",), "COCO annotations for video frames", "coco", "coco"),
         Format("coco-results", (".results.json",), "COCO detection results", "coco", "coco_results"),
@@ -46,22 +44,12 @@ FORMATS = {
 }
 
 
-def write_answer(
-    path: str | os.PathLike[str],
-    video: Source,
-    tracks: Sequence[ResponseTrack],
-    format: str | None = None,
-    *,
-    model: str = "",
-    guess: ResponseTrack | None = None,
-    label: str = "thing",
-) -> None:
-    """Write tracks in the format named, or else the one that the file's name ends in."""
+def write_answer(path: str | os.PathLike[str], answer: Answer, format: str | None = None) -> None:
+    """Write an answer in the format named, or else the one that the file's name ends in."""
     from lastseen.files import whole_file
-    from lastseen.formats.answer import Answer
 
     chosen = find_format(format, path)
-    text = format_answer(Answer(video, tuple(tracks), model, guess, label), chosen.name)
+    text = format_answer(answer, chosen.name)
     with whole_file(path) as building:
         building.write_bytes(text.encode())  # bytes: line ends stay as the format wants them
 

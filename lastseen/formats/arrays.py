@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastseen.formats.answer import Source, source_frame
+from lastseen.answer import VideoInfo
+from lastseen.formats.answer_json import source_frame
 from lastseen.track import ResponseTrack
 
 
@@ -37,7 +38,7 @@ class TrackArrays:
         )
 
 
-def to_arrays(tracks: Sequence[ResponseTrack], video: Source | None = None) -> TrackArrays:
+def to_arrays(tracks: Sequence[ResponseTrack], video: VideoInfo | None = None) -> TrackArrays:
     """`frame` is the sample's number, or with `video` the number of its frame in the file, from 0."""
     rows = [
         (number, track, sample, box.xyxy)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from lastseen.formats.answer import Answer
+from lastseen.answer import Answer
 
 
 def chapters(answer: Answer) -> str:
     blocks = ["WEBVTT", f"NOTE {_plain(answer.video.path.name)}"]
-    for number, track in enumerate(answer.tracks, 1):
+    for number, track in enumerate(answer.sightings, 1):
         # The last sample stays on display until the next one would come; a cue must not be empty.
         end_s = min((track.last_frame + 1) / track.fps, answer.video.duration_s)
         end_ms = max(_ms(end_s), _ms(track.start) + 1)
-        seen = "Last seen" if number == len(answer.tracks) else "Seen"
+        seen = "Last seen" if number == len(answer.sightings) else "Seen"
         title = f"{seen}: {_plain(answer.label)} (score {track.score:.2f})"
         blocks.append(f"{number}\n{timestamp(_ms(track.start))} --> {timestamp(end_ms)}\n{title}")
     return "\n\n".join(blocks) + "\n"

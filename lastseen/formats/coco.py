@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lastseen.formats.answer import Answer, PlacedBox, placed
+from lastseen.answer import Answer
+from lastseen.formats.answer_json import PlacedBox, placed
 
 CATEGORY_ID, VIDEO_ID = 1, 1
 
@@ -18,7 +19,7 @@ def coco(answer: Answer) -> str:
     video = answer.video
     images: dict[int, dict[str, Any]] = {}
     annotations: list[dict[str, Any]] = []
-    for instance, track in enumerate(answer.tracks, 1):
+    for instance, track in enumerate(answer.sightings, 1):
         for box in placed(video, track):
             images[box.frame] = {
                 "id": box.frame + 1,
@@ -71,7 +72,7 @@ def coco_results(answer: Answer) -> str:
             "bbox": _bbox(box),
             "score": track.score,
         }
-        for track in answer.tracks
+        for track in answer.sightings
         for box in placed(answer.video, track)
     ]
     return json.dumps(content) + "\n"

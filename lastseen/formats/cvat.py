@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from lastseen.formats.answer import Answer, PlacedBox, frame_after, frame_count, placed
+from lastseen.answer import Answer
+from lastseen.formats.answer_json import PlacedBox, frame_after, frame_count, placed
 
 
 def cvat(answer: Answer) -> str:
@@ -29,7 +30,7 @@ def cvat(answer: Answer) -> str:
     _text(size, "width", str(video.width))
     _text(size, "height", str(video.height))
     _text(task, "source", video.path.name)
-    for number, track in enumerate(answer.tracks):
+    for number, track in enumerate(answer.sightings):
         element = ET.SubElement(root, "track", {"id": str(number), "label": answer.label, "source": "auto"})
         boxes = placed(video, track)
         for box in boxes:

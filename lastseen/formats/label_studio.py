@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lastseen.formats.answer import Answer, Source, frame_count, placed
+from lastseen.answer import Answer, VideoInfo
+from lastseen.formats.answer_json import frame_count, placed
 from lastseen.track import ResponseTrack
 
 INTERFACE = """\
@@ -37,18 +38,18 @@ def label_studio(answer: Answer) -> str:
                 "labels": [answer.label],
             },
         }
-        for number, track in enumerate(answer.tracks, 1)
+        for number, track in enumerate(answer.sightings, 1)
     ]
     prediction = {
         "model_version": answer.model or "lastseen",
-        "score": max((track.score for track in answer.tracks), default=0.0),
+        "score": max((track.score for track in answer.sightings), default=0.0),
         "result": results,
     }
     task = {"data": {"video": str(video.path), "fps": video.fps}, "predictions": [prediction]}
     return json.dumps([task]) + "\n"
 
 
-def _sequence(video: Source, track: ResponseTrack) -> list[dict[str, Any]]:
+def _sequence(video: VideoInfo, track: ResponseTrack) -> list[dict[str, Any]]:
     """Keyframes; Label Studio interpolates up to the one that is not enabled, where the thing leaves."""
     keyframes = placed(video, track)
     return [

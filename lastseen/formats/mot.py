@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lastseen.formats.answer import Answer, filled
+from lastseen.answer import Answer
+from lastseen.formats.answer_json import filled
 
 
 def mot(answer: Answer) -> str:
@@ -14,7 +15,7 @@ def mot(answer: Answer) -> str:
     lines = [
         f"{box.frame + 1},{number},{box.x + 1:.2f},{box.y + 1:.2f},{box.width:.2f},{box.height:.2f},"
         f"{track.score:.4f},-1,-1,-1\n"
-        for number, track in enumerate(answer.tracks, 1)
+        for number, track in enumerate(answer.sightings, 1)
         for box in filled(answer.video, track)
     ]
     return "".join(lines)

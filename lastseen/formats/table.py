@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from lastseen.formats.answer import Answer, placed
+from lastseen.answer import Answer
+from lastseen.formats.answer_json import placed
 
 COLUMNS = ("video", "track", "score", "frame", "time", "x1", "y1", "x2", "y2")
 
@@ -15,7 +16,7 @@ def table(answer: Answer) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    for number, track in enumerate(answer.tracks, 1):
+    for number, track in enumerate(answer.sightings, 1):
         for box in placed(answer.video, track):
             corners = (box.x, box.y, box.x + box.width, box.y + box.height)
             row = (answer.video.path.name, number, round(track.score, 4), box.frame, round(box.time_s, 6))

@@ -1,11 +1,7 @@
-"""Index: videos are encoded once and asked many times.
-
-with Index(folder, create=True) as index:
-    add_file(index, localizer, "walk.mp4")                # lastseen.index.record
-    search(index, localizer, {"keys": query})             # lastseen.index.search
-"""
+"""Index: videos are encoded once and asked many times."""
 
 from lastseen.index.catalogue import IndexedVideo
-from lastseen.index.folder import Index, default_folder
+from lastseen.index.folder import default_folder
+from lastseen.index.index import Index
 
 __all__ = ["Index", "IndexedVideo", "default_folder"]

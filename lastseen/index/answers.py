@@ -7,53 +7,56 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lastseen.errors import QueryError
-from lastseen.formats.answer import answer_dict
+from lastseen.formats.answer_json import answer_dict
 from lastseen.index.catalogue import IndexedVideo
-from lastseen.index.folder import Index
+from lastseen.index.folder import IndexFolder
 from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
 
 if TYPE_CHECKING:
-    from lastseen.index.search import Finding
+    from lastseen.answer import Answer
 
 SCHEMA, LIST_SCHEMA = "lastseen/answers@1", "lastseen/index-list@1"
 
 
 def answers_dict(
-    index: str | None, model: str, found: Mapping[str, Sequence[Finding]], every: bool
+    index: str | None, model: str, found: Mapping[str, Sequence[Answer]], every: bool
 ) -> dict[str, Any]:
     """One entry a thing; its answers, latest first, are those of `find --json` on one video, and dated."""
     things = []
-    for name, findings in found.items():
-        answers = [_answer(model, finding, every) for finding in findings]
+    for name, given in found.items():
+        answers = [_answer(answer, every) for answer in given]
         things.append({"thing": name, "found": any(a["found"] for a in answers), "answers": answers})
     return {"schema": SCHEMA, "index": index, "model": model, "things": things}
 
 
-def answers_text(found: Mapping[str, Sequence[Finding]], every: bool, threshold: float) -> str:
+def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
     lines = []
-    for name, findings in found.items():
+    for name, answers in found.items():
         before = f"{name}: " if len(found) > 1 else ""
-        seen = [finding for finding in findings if finding.tracks]
-        for finding in seen:
-            shown = finding.tracks[::-1] if every else finding.tracks[-1:]
+        seen = [answer for answer in answers if answer.found]
+        for answer in seen:
+            video = _indexed(answer)
+            shown = answer.sightings[::-1] if every else answer.sightings[-1:]
             for track in shown:
-                first = finding is seen[0] and track is shown[0]
-                lines.append(before + _sentence(finding.video, track, "Last seen" if first else "Seen"))
-                lines.append(before + _place(finding.video, track))
+                first = answer is seen[0] and track is shown[0]
+                lines.append(before + _sentence(video, track, "Last seen" if first else "Seen"))
+                lines.append(before + _place(video, track))
         if not seen:
             lines.append(f"{before}Not seen.")
-        for finding in findings:
-            if finding.guess and not seen:
-                guess, score = finding.guess, f"score {finding.guess.score:.2f}, under {threshold:.2f}"
+        for answer in answers:
+            video = _indexed(answer)
+            if answer.best_guess and not seen:
+                guess = answer.best_guess
+                score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
-                lines.append(f"{before}The best guess is {finding.video.name}, {when} ({score}).")
-            if finding.no_file:
-                lines.append(f"{before}{finding.video.name} is not there for a second look: first look only.")
+                lines.append(f"{before}The best guess is {video.name}, {when} ({score}).")
+            if answer.video_missing:
+                lines.append(f"{before}{video.name} is not there to zoom in: first pass only.")
     return "\n".join(lines)
 
 
-def list_dict(index: Index, videos: Sequence[IndexedVideo]) -> dict[str, Any]:
+def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, Any]:
     about = index.catalogue.about()
     return {
         "schema": LIST_SCHEMA,
@@ -81,7 +84,7 @@ def list_dict(index: Index, videos: Sequence[IndexedVideo]) -> dict[str, Any]:
     }
 
 
-def list_text(index: Index, videos: Sequence[IndexedVideo]) -> str:
+def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
     if not videos:
         return f"{index.folder} holds nothing yet."
     fps = index.catalogue.about().get("fps", 5.0)
@@ -118,16 +121,22 @@ def parse_moment(text: str) -> tuple[float | None, float | None]:
         raise QueryError(f"{text}: expected seconds, or a date and time like '2026-11-15 10:30'") from None
 
 
-def _answer(model: str, finding: Finding, every: bool) -> dict[str, Any]:
-    shown = finding.tracks if every else finding.tracks[-1:]
-    last = shown[-1] if shown else finding.guess
+def _answer(answer: Answer, every: bool) -> dict[str, Any]:
+    video = _indexed(answer)
+    shown = answer if every else answer.only_last()
+    last = shown.shown[-1] if shown.shown else None
     dates = {
-        "name": finding.video.name,
-        "recorded_at": _iso(finding.video, 0.0),
-        "seen_at": _iso(finding.video, last.end) if last else None,
-        "looked_again": finding.looked_again,
+        "name": video.name,
+        "recorded_at": _iso(video, 0.0),
+        "seen_at": _iso(video, last.end) if last else None,
+        "looked_again": "zoom" in answer.steps,
     }
-    return {**answer_dict(finding.video, model, shown, finding.guess), **dates}
+    return {**answer_dict(shown), **dates}
+
+
+def _indexed(answer: Answer) -> IndexedVideo:
+    assert isinstance(answer.video, IndexedVideo)
+    return answer.video
 
 
 def _sentence(video: IndexedVideo, track: ResponseTrack, seen: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.access import VideoFeatures
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import IndexedVideo
-from lastseen.index.folder import Index
+from lastseen.index.folder import IndexFolder
 from lastseen.index.originals import check_unchanged
 from lastseen.index.rows import Rows
 from lastseen.localizer import Localizer
@@ -24,15 +24,15 @@ HELD_FRAMES = 512  # of those made again, so that neighbouring clips and several
 class FineFeatures:
     """Frames [start, end) of a video as features; the same bits either way."""
 
-    def __init__(self, index: Index, localizer: Localizer, video: IndexedVideo) -> None:
+    def __init__(self, index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> None:
         self.index, self.localizer, self.video = index, localizer, video
         self._rows: Rows | None = index.fine(video)
         self._video: Video | None = None
         self._gone = False
-        self._held: OrderedDict[int, Tensor] = OrderedDict()  # by number of the batch
+        self._made = VideoFeatures(localizer, self.opened, video.frames, HELD_FRAMES)
 
     def read(self, start: int, end: int) -> Tensor:
-        return self._kept(start, end) if self._rows else self._made(start, end)
+        return self._kept(start, end) if self._rows else self._made.read(start, end)
 
     def pieces(self, start: int, end: int) -> Iterator[Tensor]:
         if self._rows is None:
@@ -46,23 +46,6 @@ class FineFeatures:
         dtype = torch.empty(0, dtype=self.localizer.feature_dtype).numpy().dtype
         rows = self._rows.read(start, end).view(np.dtype(dtype))
         return torch.from_numpy(rows).view(end - start, *self.video.grid)
-
-    def _made(self, start: int, end: int) -> Tensor:
-        size = self.localizer.batch
-        first, last = start // size, (end - 1) // size
-        missing = [number for number in range(first, last + 1) if number not in self._held]
-        if missing:
-            begin, stop = missing[0], min(self.video.frames, (missing[-1] + 1) * size)
-            for number, features in enumerate(
-                self.localizer.encoded(self.opened(), begin * size, stop), begin
-            ):
-                self._held[number] = features.cpu()
-        for number in range(first, last + 1):
-            self._held.move_to_end(number)
-        made = torch.cat([self._held[number] for number in range(first, last + 1)])
-        while len(self._held) * size > HELD_FRAMES:
-            self._held.popitem(last=False)
-        return made[start - first * size : end - first * size]
 
     def can_open(self) -> bool:
         """Whether the video's file is still there and is what was indexed."""

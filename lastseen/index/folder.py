@@ -43,7 +43,7 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "lastseen" / "index"
 
 
-class Index:
+class IndexFolder:
     """An index on disk. Any number of processes may read it and write different videos of it at once."""
 
     def __init__(self, folder: str | os.PathLike[str], *, create: bool = False) -> None:

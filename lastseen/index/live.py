@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastseen.errors import VideoError
 from lastseen.index.catalogue import FULL, LIVE
-from lastseen.index.folder import Index
+from lastseen.index.folder import IndexFolder
 from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.localizer import Localizer, Progress
@@ -20,7 +20,7 @@ from lastseen.video.sources import LiveVideo
 
 
 def record_live(
-    index: Index,
+    index: IndexFolder,
     localizer: Localizer,
     address: str,
     *,

@@ -10,7 +10,7 @@ from typing import Any
 
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import GROWING, RECORDED, IndexedVideo
-from lastseen.index.folder import Index
+from lastseen.index.folder import IndexFolder
 from lastseen.video import Video
 from lastseen.video.sources import is_live, recorded_at
 
@@ -40,7 +40,7 @@ def shard(items: Sequence[str], which: str) -> list[str]:
     return sorted(items)[part - 1 :: parts]
 
 
-def check_unchanged(index: Index, video: IndexedVideo) -> IndexedVideo:
+def check_unchanged(index: IndexFolder, video: IndexedVideo) -> IndexedVideo:
     """The video's file is there and is still the one that was indexed."""
     if not video.path.is_file():
         raise IndexStoreError(
@@ -71,13 +71,13 @@ def sha256_of(path: Path) -> str:
         raise VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read") from None
 
 
-def known_by_path(index: Index, path: Path) -> IndexedVideo | None:
+def known_by_path(index: IndexFolder, path: Path) -> IndexedVideo | None:
     known = index.catalogue.videos(source=str(path))
     return check_unchanged(index, known[-1]) if known and path.is_file() else None
 
 
 def entered(
-    index: Index, source: Video, total: int, keep: str, name: str | None, recorded: float | None
+    index: IndexFolder, source: Video, total: int, keep: str, name: str | None, recorded: float | None
 ) -> IndexedVideo:
     """A new entry, or the one that holds the same bytes."""
     path, digest = source.path, sha256_of(source.path)

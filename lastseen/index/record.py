@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.catalogue import FULL, GROWING, IndexedVideo
-from lastseen.index.folder import Index
+from lastseen.index.folder import IndexFolder
 from lastseen.index.originals import (
     began,
     entered,
@@ -43,7 +43,7 @@ class Recording:
 
 
 def add_file(
-    index: Index,
+    index: IndexFolder,
     localizer: Localizer,
     path: str | Path,
     *,
@@ -80,7 +80,7 @@ def add_file(
 
 
 def follow_file(
-    index: Index,
+    index: IndexFolder,
     localizer: Localizer,
     path: str | Path,
     *,
@@ -137,7 +137,7 @@ def follow_file(
     return Recording(recorder.video, ADDED)
 
 
-def _dated(index: Index, video: IndexedVideo, recorded: float | None) -> IndexedVideo:
+def _dated(index: IndexFolder, video: IndexedVideo, recorded: float | None) -> IndexedVideo:
     """With another date, if one is given: a camera's clock may have been wrong."""
     if recorded is None or recorded == video.recorded_at:
         return video

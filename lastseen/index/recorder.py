@@ -17,7 +17,7 @@ from torch import Tensor
 from lastseen.errors import IndexStoreError
 from lastseen.index.catalogue import FULL, LIVE, Block, IndexedVideo, disk_full
 from lastseen.index.compact import CompactGrid, compact_vectors
-from lastseen.index.folder import Index
+from lastseen.index.folder import IndexFolder
 from lastseen.index.rows import SEGMENT_ROWS, Rows
 from lastseen.localizer import Localizer
 
@@ -33,7 +33,7 @@ class Recorder:
     _since: float
 
     def __init__(
-        self, index: Index, localizer: Localizer, video: IndexedVideo, *, commit_s: float = COMMIT_S
+        self, index: IndexFolder, localizer: Localizer, video: IndexedVideo, *, commit_s: float = COMMIT_S
     ) -> None:
         self.index, self.localizer, self.video, self.commit_s = index, localizer, video, commit_s
         self._begin()

@@ -10,7 +10,7 @@
 The only room besides `query` and `synth` that draws (Pillow).
 """
 
-from lastseen.formats.answer import answer_dict
+from lastseen.formats.answer_json import answer_dict
 from lastseen.render.affinity import draw_affinity, write_affinity
 from lastseen.render.figure import draw_figure, write_figure
 from lastseen.render.film import write_cutout, write_video

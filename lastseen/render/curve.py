@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import median_filter
 
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+from lastseen.answer import Answer
+from lastseen.track import ResponseTrack
 
 STEPS_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 Span = tuple[float, float]  # seconds
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class DrawnCurve:
     """Times in seconds, scores in [0, 1]."""
 
     duration_s: float
@@ -29,19 +28,12 @@ class Curve:
     truth: Span | None
 
 
-def score_curve(
-    predictions: FramePredictions,
-    duration_s: float,
-    tracks: Sequence[ResponseTrack],
-    truth: ResponseTrack | None = None,
-    *,
-    rule: TrackRule = TrackRule(),
-    columns: int = 600,
-) -> Curve:
-    """`tracks` in time order, the last one chosen; no more than about `columns` points are kept."""
-    scores = rule.scores(predictions)
-    smooth = median_filter(scores, rule.median, mode="nearest")
-    times_s = np.arange(len(scores)) / predictions.fps
+def score_curve(answer: Answer, truth: ResponseTrack | None = None, *, columns: int = 600) -> DrawnCurve:
+    """The last sighting (or the best guess) is the chosen one; about `columns` points are kept."""
+    assert answer.curve is not None
+    scores, smooth, fps = answer.curve.scores, answer.curve.smooth, answer.curve.fps
+    duration_s, tracks = answer.video.duration_s, answer.shown
+    times_s = np.arange(len(scores)) / fps
     peaks = []
     for track in tracks:
         inside = smooth[track.first_frame : track.last_frame + 1]
@@ -49,9 +41,9 @@ def score_curve(
             at = track.first_frame + int(inside.argmax())
             peaks.append((float(times_s[at]), float(smooth[at])))
     group = max(1, -(-len(scores) // columns))
-    return Curve(
+    return DrawnCurve(
         duration_s=duration_s,
-        searched_s=min(duration_s, len(scores) / predictions.fps),
+        searched_s=min(duration_s, len(scores) / fps),
         times_s=times_s[::group],
         scores=_highest(scores, group),
         smooth=_highest(smooth, group),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from lastseen.answer import Answer
 from lastseen.render.canvas import (
     BLUE,
     CYAN,
@@ -23,8 +24,9 @@ from lastseen.render.canvas import (
 from lastseen.render.curve import score_curve
 from lastseen.render.moments import Moment, moments
 from lastseen.render.plot import draw_curve
+from lastseen.render.subject import thing_of, video_of
 from lastseen.render.words import clock, headline
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 WIDTH, MARGIN, GAP, FRAMES = 1600, 32, 16, 4
@@ -32,56 +34,37 @@ QUERY_WIDTH, TALLEST, LABEL, TITLE, PLOT = 220, 240, 26, 44, 200  # heights of p
 TEXT = 16
 
 
-def draw_figure(
-    video: Video,
-    tracks: Sequence[ResponseTrack],
-    thing: np.ndarray,
-    predictions: FramePredictions | None = None,
-    *,
-    guess: ResponseTrack | None = None,
-    truth: ResponseTrack | None = None,
-    rule: TrackRule = TrackRule(),
-    scale: float = 1.0,
-) -> np.ndarray:
-    """[h, w, 3]; the last track is shown, or else the guess. `scale` 2 is for print."""
-    shown = [*tracks] or ([guess] if guess else [])
+def draw_figure(answer: Answer, *, truth: ResponseTrack | None = None, scale: float = 1.0) -> np.ndarray:
+    """[h, w, 3]; the last sighting is shown, or else the best guess. `scale` 2 is for print."""
+    video, thing, shown = video_of(answer), thing_of(answer), answer.shown
     cell = (WIDTH - 2 * MARGIN - QUERY_WIDTH - FRAMES * GAP) / FRAMES
     tall = min(cell * video.height / video.width, TALLEST)
     rows = TITLE + LABEL + tall + GAP / 2 + tall
-    height = 2 * MARGIN + rows + (GAP + LABEL + PLOT + LABEL if predictions is not None else 0)
+    height = 2 * MARGIN + rows + (GAP + LABEL + PLOT + LABEL if answer.curve is not None else 0)
     canvas = Canvas(WIDTH, height, scale)
-    canvas.text(MARGIN, MARGIN + 22, headline(tracks, guess), size=24)
+    canvas.text(MARGIN, MARGIN + 22, headline(answer), size=24)
     if shown:
-        _legend(canvas, "answer" if tracks else "best guess", truth is not None, predictions is not None)
+        _legend(
+            canvas, "answer" if answer.found else "best guess", truth is not None, answer.curve is not None
+        )
     top = MARGIN + TITLE
-    _query(canvas, thing, video, (MARGIN, top, MARGIN + QUERY_WIDTH, MARGIN + rows))
+    if thing is not None:
+        _query(canvas, thing, video, (MARGIN, top, MARGIN + QUERY_WIDTH, MARGIN + rows))
     x = float(MARGIN + QUERY_WIDTH + GAP)
     for moment in moments(video, shown[-1] if shown else None, FRAMES, truth):
         _column(canvas, moment, (x, top, x + cell, top + LABEL + tall), tall)
         x += cell + GAP
-    if predictions is not None:
-        curve = score_curve(
-            predictions, video.duration_s, shown, truth, rule=rule, columns=round(WIDTH * scale)
-        )
+    if answer.curve is not None:
+        curve = score_curve(answer, truth, columns=round(WIDTH * scale))
         y = MARGIN + rows + GAP + LABEL
         draw_curve(canvas, curve, (MARGIN + 40, y, WIDTH - MARGIN, y + PLOT))
     return canvas.array()
 
 
 def write_figure(
-    path: str | os.PathLike[str],
-    video: Video,
-    tracks: Sequence[ResponseTrack],
-    thing: np.ndarray,
-    predictions: FramePredictions | None = None,
-    *,
-    guess: ResponseTrack | None = None,
-    truth: ResponseTrack | None = None,
-    rule: TrackRule = TrackRule(),
-    scale: float = 1.0,
+    path: str | os.PathLike[str], answer: Answer, *, truth: ResponseTrack | None = None, scale: float = 1.0
 ) -> None:
-    image = draw_figure(video, tracks, thing, predictions, guess=guess, truth=truth, rule=rule, scale=scale)
-    save_picture(path, image)
+    save_picture(path, draw_figure(answer, truth=truth, scale=scale))
 
 
 def _legend(canvas: Canvas, answer: str, with_truth: bool, with_peaks: bool) -> None:

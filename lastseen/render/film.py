@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from lastseen.answer import Answer
 from lastseen.render.still import draw_answer
+from lastseen.render.subject import thing_of, track_of, video_of
 from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
 from lastseen.video import Video, VideoWriter
@@ -16,27 +18,16 @@ MARGIN_S = 2.0  # shown before and after the track
 FASTEST = 30.0  # frames a second; more only makes the file larger
 
 
-def write_video(
-    path: str | os.PathLike[str],
-    video: Video,
-    track: ResponseTrack,
-    thing: np.ndarray | None = None,
-    margin_s: float = MARGIN_S,
-) -> None:
+def write_video(path: str | os.PathLike[str], answer: Answer, margin_s: float = MARGIN_S) -> None:
     """The track and a little before and after, at the video's own rate, box drawn in."""
-    _write(path, video, track, margin_s, boxes=True, thing=thing)
+    _write(path, video_of(answer), track_of(answer), margin_s, boxes=True, thing=thing_of(answer))
 
 
 def write_cutout(
-    path: str | os.PathLike[str],
-    video: Video,
-    track: ResponseTrack,
-    margin_s: float = MARGIN_S,
-    *,
-    boxes: bool = False,
+    path: str | os.PathLike[str], answer: Answer, margin_s: float = MARGIN_S, *, boxes: bool = False
 ) -> None:
     """The last-seen moment alone: the track and a little around it, as it was filmed, without sound."""
-    _write(path, video, track, margin_s, boxes=boxes, thing=None)
+    _write(path, video_of(answer), track_of(answer), margin_s, boxes=boxes, thing=None)
 
 
 def _write(

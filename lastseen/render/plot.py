@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PIL import ImageDraw
 
 from lastseen.render.canvas import BLUE, CYAN, FAINT, INK, MUTED, WHITE, YELLOW, Area, Canvas
-from lastseen.render.curve import Curve, Span, tick_text, time_ticks
+from lastseen.render.curve import DrawnCurve, Span, tick_text, time_ticks
 
 TICKS, TEXT = 16, 16
 UNSEARCHED = "not searched"
@@ -15,7 +15,7 @@ RIM = 8.0  # room around the plot for what sticks out
 LEAST = 8.0  # width of a band: two seconds of an hour must still be seen
 
 
-def draw_curve(canvas: Canvas, curve: Curve, area: Area) -> None:
+def draw_curve(canvas: Canvas, curve: DrawnCurve, area: Area) -> None:
     """`area` is the plot's; its labels are left of it, above and below."""
     x1, y1, x2, y2 = area
 
@@ -41,7 +41,7 @@ class _Plot:
         self,
         pen: ImageDraw.ImageDraw,
         u: Callable[[float], float],
-        curve: Curve,
+        curve: DrawnCurve,
         width: float,
         height: float,
     ) -> None:

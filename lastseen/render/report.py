@@ -16,36 +16,28 @@ import numpy as np
 from PIL import Image
 
 from lastseen import __version__
+from lastseen.answer import Answer
 from lastseen.files import whole_file
 from lastseen.render.curve import score_curve
 from lastseen.render.moments import Moment, moments
+from lastseen.render.subject import thing_of, video_of
 from lastseen.render.svg import curve_html
 from lastseen.render.words import clock, headline
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 LARGE, SMALL = 960, 400  # longer sides of pictures, in pixels
 FILMSTRIP = 8
 
 
-def report_html(
-    video: Video,
-    tracks: Sequence[ResponseTrack],
-    thing: np.ndarray,
-    predictions: FramePredictions | None = None,
-    *,
-    guess: ResponseTrack | None = None,
-    truth: ResponseTrack | None = None,
-    rule: TrackRule = TrackRule(),
-    model: str = "",
-) -> str:
-    """The page; the last track is shown, or else the guess."""
-    shown = [*tracks] or ([guess] if guess else [])
-    title = headline(tracks, guess)
+def report_html(answer: Answer, *, truth: ResponseTrack | None = None) -> str:
+    """The page; the last sighting is shown, or else the best guess."""
+    video, thing, shown = video_of(answer), thing_of(answer), answer.shown
+    title = headline(answer)
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">in {escape(video.path.name)}</p>']
     parts.append(_answer(video, shown[-1] if shown else None, thing, truth))
-    if predictions is not None:
-        curve = score_curve(predictions, video.duration_s, shown, truth, rule=rule)
+    if answer.curve is not None:
+        curve = score_curve(answer, truth)
         parts += ["<h2>Score over time</h2>", curve_html(curve), _legend(bool(shown), truth is not None)]
     if shown:
         strip = "".join(
@@ -53,24 +45,13 @@ def report_html(
             for moment in moments(video, shown[-1], FILMSTRIP, truth)
         )
         parts += ["<h2>The moment</h2>", f'<div class="strip">{strip}</div>']
-        parts += ["<h2>Sightings</h2>" if tracks else "<h2>Best guess</h2>", _table(shown)]
-    parts += ["<h2>About</h2>", _facts(video, predictions, model)]
+        parts += ["<h2>Sightings</h2>" if answer.found else "<h2>Best guess</h2>", _table(shown)]
+    parts += ["<h2>About</h2>", _facts(answer)]
     return _page(title, "\n".join(parts))
 
 
-def write_report(
-    path: str | os.PathLike[str],
-    video: Video,
-    tracks: Sequence[ResponseTrack],
-    thing: np.ndarray,
-    predictions: FramePredictions | None = None,
-    *,
-    guess: ResponseTrack | None = None,
-    truth: ResponseTrack | None = None,
-    rule: TrackRule = TrackRule(),
-    model: str = "",
-) -> None:
-    page = report_html(video, tracks, thing, predictions, guess=guess, truth=truth, rule=rule, model=model)
+def write_report(path: str | os.PathLike[str], answer: Answer, *, truth: ResponseTrack | None = None) -> None:
+    page = report_html(answer, truth=truth)
     with whole_file(path) as building:
         building.write_text(page, encoding="utf-8")
 
@@ -81,12 +62,10 @@ def data_uri(picture: Image.Image) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def _answer(video: Video, track: ResponseTrack | None, thing: np.ndarray, truth: ResponseTrack | None) -> str:
-    picture = Image.fromarray(np.ascontiguousarray(thing))
-    picture.thumbnail((SMALL, SMALL))
-    query = (
-        f'<figure class="query">{_img(picture, "what was looked for")}<figcaption>query</figcaption></figure>'
-    )
+def _answer(
+    video: Video, track: ResponseTrack | None, thing: np.ndarray | None, truth: ResponseTrack | None
+) -> str:
+    query = "" if thing is None else _query(thing)
     if track is None:
         return f'<div class="answer">{query}</div>'
     image = video.frame_at(min(track.end, video.duration_s)).image
@@ -95,6 +74,13 @@ def _answer(video: Video, track: ResponseTrack | None, thing: np.ndarray, truth:
         Moment(track.end, image, track.last_box, there), LARGE, f"last in view at {clock(track.end)}"
     )
     return f'<div class="answer">{query}{last}</div>'
+
+
+def _query(thing: np.ndarray) -> str:
+    picture = Image.fromarray(np.ascontiguousarray(thing))
+    picture.thumbnail((SMALL, SMALL))
+    shown = _img(picture, "what was looked for")
+    return f'<figure class="query">{shown}<figcaption>query</figcaption></figure>'
 
 
 def _figure(moment: Moment, longer: int, caption: str) -> str:
@@ -130,12 +116,13 @@ def _table(tracks: Sequence[ResponseTrack]) -> str:
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _facts(video: Video, predictions: FramePredictions | None, model: str) -> str:
+def _facts(answer: Answer) -> str:
+    video = answer.video
     facts = [("Video", f"{video.path.name}, {video.width}x{video.height}, {clock(video.duration_s)}")]
-    if predictions is not None:
-        facts.append(("Searched", f"{len(predictions)} frames, {predictions.fps:g} a second"))
-    if model:
-        facts.append(("Model", model))
+    if answer.curve is not None:
+        facts.append(("Searched", f"{len(answer.curve)} frames, {answer.curve.fps:g} a second"))
+    if answer.model:
+        facts.append(("Model", answer.model))
     facts.append(("Made by", f"lastseen {__version__}"))
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts) + "</dl>"
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
+from lastseen.answer import Answer
 from lastseen.box import Box
 from lastseen.render.canvas import BLACK, WHITE, YELLOW, font, outline, save_picture
+from lastseen.render.subject import thing_of, track_of, video_of
 from lastseen.render.words import clock
-from lastseen.track import ResponseTrack
-from lastseen.video import Video
 
 
 def draw_answer(
@@ -36,11 +36,10 @@ def draw_answer(
     return np.asarray(picture)
 
 
-def write_picture(
-    path: str | os.PathLike[str], video: Video, track: ResponseTrack, thing: np.ndarray | None = None
-) -> None:
+def write_picture(path: str | os.PathLike[str], answer: Answer) -> None:
     """The last moment in view, box drawn in."""
-    image = video.frame_at(track.end).image
+    track, thing = track_of(answer), thing_of(answer)
+    image = video_of(answer).frame_at(track.end).image
     caption = f"last seen {clock(track.end)}   score {track.score:.2f}"
     save_picture(path, draw_answer(image, track.last_box, caption, thing))
 

@@ -7,11 +7,12 @@ import os
 import numpy as np
 from PIL import Image
 
+from lastseen.answer import Answer
 from lastseen.render.canvas import MUTED, Canvas, fitted, save_picture
 from lastseen.render.moments import moments
+from lastseen.render.subject import thing_of, track_of, video_of
 from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
-from lastseen.video import Video
 
 WIDTH, MARGIN, GAP, LABEL = 1600, 24, 12, 26
 TALL, FEWEST, MOST = 210, 2, 8  # height wished for; frames in a row
@@ -19,15 +20,10 @@ ROWS = 2
 
 
 def draw_filmstrip(
-    video: Video,
-    track: ResponseTrack,
-    thing: np.ndarray | None = None,
-    *,
-    count: int | None = None,
-    truth: ResponseTrack | None = None,
-    scale: float = 1.0,
+    answer: Answer, *, count: int | None = None, truth: ResponseTrack | None = None, scale: float = 1.0
 ) -> np.ndarray:
-    """[h, w, 3]: `count` moments (default: two rows), after the query if it is given."""
+    """[h, w, 3]: `count` moments (default: two rows), after the query if it is known."""
+    video, track, thing = video_of(answer), track_of(answer), thing_of(answer)
     wished = TALL * video.width / video.height
     columns = min(max(int((WIDTH - 2 * MARGIN + GAP) / (wished + GAP)), FEWEST), MOST)
     cell = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns
@@ -56,12 +52,10 @@ def draw_filmstrip(
 
 def write_filmstrip(
     path: str | os.PathLike[str],
-    video: Video,
-    track: ResponseTrack,
-    thing: np.ndarray | None = None,
+    answer: Answer,
     *,
     count: int | None = None,
     truth: ResponseTrack | None = None,
     scale: float = 1.0,
 ) -> None:
-    save_picture(path, draw_filmstrip(video, track, thing, count=count, truth=truth, scale=scale))
+    save_picture(path, draw_filmstrip(answer, count=count, truth=truth, scale=scale))

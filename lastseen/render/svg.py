@@ -6,14 +6,14 @@ size: so it can be read on a phone.
 
 from __future__ import annotations
 
-from lastseen.render.curve import Curve, tick_text, time_ticks
+from lastseen.render.curve import DrawnCurve, tick_text, time_ticks
 from lastseen.render.words import clock
 
 WIDTH, HEIGHT = 1000, 100  # units of the drawing; scores are percents from the bottom
 TICKS = 7  # what fits on a phone
 
 
-def curve_html(curve: Curve) -> str:
+def curve_html(curve: DrawnCurve) -> str:
     """A <div class="plot"> for report.css."""
     end_s = curve.duration_s
     shapes = []

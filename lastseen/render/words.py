@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from lastseen.formats.answer import Source
-from lastseen.track import ResponseTrack
+from lastseen.answer import Answer
 
 
-def answer_text(
-    video: Source, tracks: Sequence[ResponseTrack], guess: ResponseTrack | None, threshold: float
-) -> str:
+def answer_text(answer: Answer) -> str:
+    video, tracks, guess = answer.video, answer.sightings, answer.best_guess
     lines = []
     for track in tracks:
         x1, y1, x2, y2 = (round(v) for v in track.last_box.xyxy)
@@ -20,15 +16,15 @@ def answer_text(
     if not tracks:
         lines.append("Not seen.")
     if guess is not None:
-        score = f"score {guess.score:.2f}, under {threshold:.2f}"
+        score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
         lines.append(f"The best guess is {clock(guess.start)} to {clock(guess.end)} ({score}).")
     return "\n".join(lines)
 
 
-def headline(tracks: Sequence[ResponseTrack], guess: ResponseTrack | None) -> str:
+def headline(answer: Answer) -> str:
     """The answer in one line, for a title."""
-    if tracks:
-        track = tracks[-1]
+    track, guess = answer.last, answer.best_guess
+    if track is not None:
         return f"Last seen {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}"
     if guess is not None:
         return f"Not seen; best guess {clock(guess.start)} to {clock(guess.end)}, score {guess.score:.2f}"

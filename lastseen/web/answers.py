@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,14 +13,15 @@ from fastapi.responses import FileResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
 
+from lastseen.answer import Answer
 from lastseen.errors import QueryError
 from lastseen.formats import FORMATS, format_answer
-from lastseen.formats.answer import answer_dict
-from lastseen.index.search import Finding
-from lastseen.render import report_html, write_filmstrip, write_picture, write_video
+from lastseen.formats.answer_json import answer_dict
+from lastseen.index.catalogue import IndexedVideo
+from lastseen.render import write_filmstrip, write_picture, write_report, write_video
 from lastseen.web.jobs import DONE, Job, Jobs
 from lastseen.web.media import Busy, Missing, Shelf, safe_name, video_id
-from lastseen.web.work import Found, Look, Question, Work, answer_of, curve_of
+from lastseen.web.work import Picture, Request, Result, Work, curve_dict
 
 EVENTS_S = 0.1  # between two looks at the jobs
 QUIET_S = 15.0  # then a sign of life
@@ -101,26 +103,26 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
             raise Missing("no such job; it may have been long ago")
         return job
 
-    def found(id: str) -> Found:
+    def result(id: str) -> Result:
         job = known(id)
         if job.kind != "find":
             raise Missing("this job asked nothing")
         if job.state != DONE:
             raise Busy(f"there is no answer: the job is {job.state}")
-        assert isinstance(job.result, Found)
+        assert isinstance(job.result, Result)
         return job.result
 
-    def finding(id: str, number: int) -> Finding:
-        findings = found(id).findings
-        if number >= len(findings):
-            raise Missing(f"there are {len(findings)} answers, from 0")
-        return findings[number]
+    def answer(id: str, number: int) -> Answer:
+        answers = result(id).answers
+        if number >= len(answers):
+            raise Missing(f"there are {len(answers)} answers, from 0")
+        return answers[number]
 
     @routes.post("/find", status_code=202)
     def find(ask: Ask) -> JobInfo:
         """Ask when a thing was last seen. The job's answer is at /api/jobs/ID/answers."""
-        looks = tuple(Look(look.picture, look.video, look.time, look.box) for look in ask.looks)
-        return job_info(work.find(Question(looks, tuple(dict.fromkeys(ask.videos)), ask.before)))
+        pictures = tuple(Picture(look.picture, look.video, look.time, look.box) for look in ask.looks)
+        return job_info(work.find(Request(pictures, tuple(dict.fromkeys(ask.videos)), ask.before)))
 
     @routes.get("/jobs")
     def list_jobs() -> list[JobInfo]:
@@ -148,26 +150,29 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
 
     @routes.get("/jobs/{id}/answers")
     def answers(id: str) -> Answers:
-        result = found(id)
-        seen = [
-            Seen(
-                video=video_id(one.video.source),
-                name=one.video.name,
-                recorded_at=one.video.time_of(0.0).isoformat(timespec="milliseconds"),
-                seen_at=one.video.time_of(one.seen_at - one.video.recorded_at).isoformat(
-                    timespec="milliseconds"
-                ),
-                answer=answer_dict(one.video, localizer.model.title, one.tracks, one.guess),
-                curve=curve_of(one, localizer),
+        found = result(id)
+        seen = []
+        for one in found.answers:
+            video = one.video
+            assert isinstance(video, IndexedVideo)
+            end = one.shown[-1].end if one.shown else 0.0
+            dates = [video.time_of(time).isoformat(timespec="milliseconds") for time in (0.0, end)]
+            seen.append(
+                Seen(
+                    video=video_id(video.source),
+                    name=video.name,
+                    recorded_at=dates[0],
+                    seen_at=dates[1],
+                    answer=answer_dict(one),
+                    curve=curve_dict(one),
+                )
             )
-            for one in result.findings
-        ]
         return Answers(
-            found=result.found,
-            threshold=localizer.rule.threshold,
-            seconds=result.seconds,
-            frames=result.frames,
-            incomplete=list(result.incomplete),
+            found=found.found,
+            threshold=localizer.rule.confidence.threshold,
+            seconds=found.seconds,
+            frames=found.frames,
+            incomplete=list(found.incomplete),
             answers=seen,
         )
 
@@ -178,10 +183,10 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         format: Annotated[str, Query(description=f"One of {', '.join(FORMATS)}.")] = "json",
     ) -> Response:
         """An answer for other programs: by default what `lastseen find --all --json` prints."""
-        one = finding(id, number)
+        one = answer(id, number)
         if format not in FORMATS:
             raise QueryError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
-        text = format_answer(answer_of(one, localizer.model.title), format)
+        text = format_answer(one, format)
         kind = "application/json" if format == "json" else "text/plain; charset=utf-8"
         name = safe_name(f"{one.video.path.stem}{FORMATS[format].endings[0]}")
         return Response(
@@ -195,37 +200,25 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         drawn: Literal["picture.jpg", "filmstrip.jpg", "film.mp4", "report.html"],
     ) -> FileResponse:
         """An answer for people."""
-        one, thing = finding(id, number), found(id).thing
-        video = shelf.opened(video_id(one.video.source))
-        track = one.tracks[-1] if one.tracks else one.guess
-        if track is None:
+        one = answer(id, number)
+        if not one.shown:
             raise Missing("there is nothing to draw: not even a guess")
-        draw: dict[str, Callable[[Path], None]] = {
-            "picture.jpg": lambda path: write_picture(path, video, track, thing),
-            "filmstrip.jpg": lambda path: write_filmstrip(path, video, track, thing),
-            "film.mp4": lambda path: write_video(path, video, track, thing),
-            "report.html": lambda path: _write_report(path, one, video, thing),
+        video = shelf.opened(video_id(str(one.video.path)))
+        shown = replace(one, video=video)
+        draw: dict[str, Callable[[Path, Answer], None]] = {
+            "picture.jpg": write_picture,
+            "filmstrip.jpg": write_filmstrip,
+            "film.mp4": write_video,
+            "report.html": write_report,
         }
         path = shelf.arriving(f"{one.video.path.stem}-{drawn}")
         try:
-            draw[drawn](path)
+            draw[drawn](path, shown)
         except BaseException:
             shelf.abandoned(path)
             raise
         done = BackgroundTask(shelf.abandoned, path)
         return FileResponse(path, filename=path.name, background=done)
-
-    def _write_report(path: Path, one: Finding, video: Any, thing: Any) -> None:
-        page = report_html(
-            video,
-            one.tracks,
-            thing,
-            one.predictions,
-            guess=one.guess,
-            rule=localizer.rule,
-            model=localizer.model.title,
-        )
-        path.write_text(page, encoding="utf-8")
 
     return routes
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from lastseen.answer import Answer
 from lastseen.box import Box
 from lastseen.errors import IndexStoreError
-from lastseen.formats.answer import Answer
 from lastseen.index import Index, IndexedVideo
 from lastseen.index.record import BUSY, add_file
-from lastseen.index.search import Finding, search
+from lastseen.index.search import search
 from lastseen.localizer import Localizer
 from lastseen.query import Query, read_picture
 from lastseen.render.curve import score_curve
@@ -27,59 +25,34 @@ SMALL = 1024  # pixels
 
 
 @dataclass(frozen=True)
-class Look:
+class Picture:
     """One view of the thing: a picture that was uploaded, or a moment of a video; and where it is in it."""
 
-    picture: str | None = None
+    upload: str | None = None
     video: str | None = None
     time_s: float = 0.0
     box: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Question:
-    looks: tuple[Look, ...]
+class Request:
+    pictures: tuple[Picture, ...]
     videos: tuple[str, ...] = ()  # none: all
     before_s: float | None = None  # of each video
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a question found, the latest sighting first."""
+class Result:
+    """What a request found, the latest sighting first."""
 
-    findings: tuple[Finding, ...]
-    thing: np.ndarray  # [h, w, 3], small, for pictures of the answer
+    answers: tuple[Answer, ...]
     frames: int  # searched, in all
     seconds: float
     incomplete: tuple[str, ...]  # names of videos of which only a part has been read
 
     @property
     def found(self) -> bool:
-        return any(finding.tracks for finding in self.findings)
-
-
-class _Asking(Localizer):
-    """A localizer that asks before each step whether its work is still wanted."""
-
-    def __init__(self, inner: Localizer, fingerprint: str, check: Callable[[], None]) -> None:
-        self.__dict__.update(inner.__dict__)
-        self._inner, self._fingerprint, self._check = inner, fingerprint, check
-
-    def feature_fingerprint(self) -> str:
-        return self._fingerprint
-
-    def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
-        self._check()
-        return self._inner.encode_pictures(pictures)
-
-    def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[tuple[int, Tensor, int, int]]:
-        for clip in self._inner.clips(features, at_once):
-            self._check()
-            yield clip
-
-    def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        self._check()
-        return self._inner.localize_clip(features, views)
+        return any(answer.found for answer in self.answers)
 
 
 class Work:
@@ -87,7 +60,6 @@ class Work:
 
     def __init__(self, shelf: Shelf, jobs: Jobs, localizer: Localizer) -> None:
         self.shelf, self.jobs, self.localizer = shelf, jobs, localizer
-        self._fingerprint = localizer.feature_fingerprint()  # once: it reads all weights
         with shelf.index() as index:
             index.bind(localizer)
 
@@ -103,16 +75,16 @@ class Work:
 
         return self.jobs.submit("index", entry.name, work, (entry.id,))
 
-    def find(self, question: Question) -> Job:
-        for look in question.looks:  # mistakes are told at once, not by the job
-            self._view(look)
-        names = [self.shelf.entry(id).name for id in question.videos]
-        is_read_now = any(self.jobs.at_work_on(id) for id in question.videos)
+    def find(self, request: Request) -> Job:
+        for picture in request.pictures:  # mistakes are told at once, not by the job
+            self._view(picture)
+        names = [self.shelf.entry(id).name for id in request.videos]
+        is_read_now = any(self.jobs.at_work_on(id) for id in request.videos)
         return self.jobs.submit(
             "find",
             ", ".join(names) or "all videos",
-            lambda job: self._find(job, question),
-            question.videos,
+            lambda job: self._find(job, request),
+            request.videos,
             urgent=not is_read_now,
         )
 
@@ -121,7 +93,7 @@ class Work:
             raise Missing(f"{entry.name}: a stream cannot be read again")
         self.shelf.file(entry.id)
         job.begin(f"Reading {entry.name}")
-        localizer = _Asking(self.localizer, self._fingerprint, job.check)
+        localizer = self.localizer.with_callback(job.check)
         recording = add_file(index, localizer, entry.path, progress=job.progress)
         if recording.outcome == BUSY:
             raise IndexStoreError(f"{entry.name}: another process is reading it; wait for that")
@@ -129,17 +101,17 @@ class Work:
             self.shelf.discard(entry.path)
         return recording.video
 
-    def _find(self, job: Job, question: Question) -> Found:
-        query = Query.joined([self._view(look) for look in question.looks], question.before_s)
-        localizer = _Asking(self.localizer, self._fingerprint, job.check)
+    def _find(self, job: Job, request: Request) -> Result:
+        query = Query.joined([self._view(picture) for picture in request.pictures], request.before_s)
+        localizer = self.localizer.with_callback(job.check)
         with self.shelf.index() as index:
-            videos = [self._whole(index, job, id) for id in question.videos] or index.videos()
+            videos = [self._whole(index, job, id) for id in request.videos] or index.videos()
             videos = [video for video in videos if video.frames > video.first]
             if not videos:
                 raise IndexStoreError("there is nothing to search yet; add a video first")
             job.begin("Searching")
             frames = sum(video.frames - video.first for video in videos)
-            findings = search(
+            answers = search(
                 index,
                 localizer,
                 {"thing": query},
@@ -148,9 +120,9 @@ class Work:
                 exhaustive=frames <= LOOK_EVERYWHERE,
                 progress=job.progress,
             )["thing"]
-        return Found(
-            tuple(findings),
-            _small(query.views[0].crop),
+        thing = Query.from_array(_small(query.views[0].crop))
+        return Result(
+            tuple(replace(answer, query=thing) for answer in answers),
             frames,
             frames / localizer.fps,
             tuple(video.name for video in videos if not video.complete),
@@ -162,13 +134,13 @@ class Work:
             return self._read(index, job, entry)
         return entry.indexed
 
-    def _view(self, look: Look) -> Query:
-        box = Box(*look.box) if look.box else None
-        if look.picture is not None:
-            return Query.from_array(read_picture(self.shelf.picture(look.picture)), box)
-        if look.video is None or box is None:
+    def _view(self, picture: Picture) -> Query:
+        box = Box(*picture.box) if picture.box else None
+        if picture.upload is not None:
+            return Query.from_array(read_picture(self.shelf.picture(picture.upload)), box)
+        if picture.video is None or box is None:
             raise Missing("a view is a picture, or a video with a time and a box")
-        return Query.from_video(self.shelf.opened(look.video), look.time_s, box)
+        return Query.from_video(self.shelf.opened(picture.video), picture.time_s, box)
 
 
 def _small(picture: np.ndarray) -> np.ndarray:
@@ -177,30 +149,16 @@ def _small(picture: np.ndarray) -> np.ndarray:
     return picture[::step, ::step].copy()
 
 
-def answer_of(finding: Finding, model: str) -> Answer:
-    """Every occurrence, as `lastseen find --all` gives it."""
-    return Answer(finding.video, finding.tracks, model, finding.guess)
-
-
-def curve_of(finding: Finding, localizer: Localizer) -> dict[str, Any]:
-    """The score over time for the page: times, scores (None where the exact model did not look), peaks."""
-    predictions, first = finding.predictions, finding.video.first
-    if first:  # frames that were dropped count as not looked at
-        predictions = replace(
-            predictions,
-            boxes_px=np.concatenate([np.zeros((first, 4), np.float32), predictions.boxes_px]),
-            logits=np.concatenate([np.full(first, -np.inf, np.float32), predictions.logits]),
-            spans=tuple((start + first, end + first) for start, end in predictions.spans),
-        )
-    shown = finding.tracks or ((finding.guess,) if finding.guess else ())
-    curve = score_curve(predictions, finding.video.duration_s, shown, rule=localizer.rule)
-    looked = np.isfinite(predictions.logits)
-    group = max(1, -(-len(looked) // max(1, len(curve.times_s))))
-    seen = [bool(looked[i * group : (i + 1) * group].any()) for i in range(len(curve.times_s))]
+def curve_dict(answer: Answer) -> dict[str, Any]:
+    """The score over time for the page: times, scores (None where the model did not run), peaks."""
+    assert answer.curve is not None
+    curve, searched = score_curve(answer), answer.curve.searched
+    group = max(1, -(-len(searched) // max(1, len(curve.times_s))))
+    ran = [bool(searched[i * group : (i + 1) * group].any()) for i in range(len(curve.times_s))]
     return {
-        "duration": finding.video.duration_s,
+        "duration": answer.video.duration_s,
         "searched": curve.searched_s,
         "times": [round(float(t), 3) for t in curve.times_s],
-        "scores": [round(float(score), 4) if was else None for score, was in zip(curve.smooth, seen)],
+        "scores": [round(float(score), 4) if was else None for score, was in zip(curve.smooth, ran)],
         "peaks": [{"time": round(t, 3), "score": round(s, 4)} for t, s in curve.peaks],
     }

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from scenes import box_at, quick_localizer, texture, thing, write_scene
 
-from lastseen.formats.answer import parse_answer
+from lastseen.formats.answer_json import parse_answer
 from lastseen.index import Index
 from lastseen.index.answers import parse_moment
 from lastseen.localizer import Localizer

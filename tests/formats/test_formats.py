@@ -15,7 +15,7 @@ from videos import number_in, pictures, write_video
 from lastseen.box import Box
 from lastseen.errors import OutputError, TrackError
 from lastseen.formats import FORMATS, find_format, format_answer, write_answer
-from lastseen.formats.answer import (
+from lastseen.formats.answer_json import (
     Answer,
     VideoFacts,
     answer_schema,

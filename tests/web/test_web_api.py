@@ -21,7 +21,7 @@ from web import HERE, PLACE, PLACES, finished, jpeg, left_over, look, served, ti
 
 from lastseen.errors import LastSeenError
 from lastseen.formats import FORMATS
-from lastseen.formats.answer import answer_schema
+from lastseen.formats.answer_json import answer_schema
 from lastseen.index import Index
 from lastseen.query import Query
 from lastseen.video import Video

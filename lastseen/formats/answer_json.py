@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from lastseen.answer import Answer, VideoFacts, VideoInfo
 from lastseen.errors import TrackError
 from lastseen.track import SCHEMA as TRACK_SCHEMA
 from lastseen.track import ResponseTrack
@@ -22,50 +22,8 @@ from lastseen.video import ROUNDING_S, Video
 SCHEMA = "lastseen/answer@1"
 
 
-class Source(Protocol):
-    """What the formats need to know of a video; Video and VideoFacts have it."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def height(self) -> int: ...
-    @property
-    def fps(self) -> float: ...
-    @property
-    def duration_s(self) -> float: ...
-    @property
-    def start_s(self) -> float: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class VideoFacts:
-    """A video that need not be there any more; its path is only a name."""
-
-    path: Path
-    width: int
-    height: int
-    fps: float
-    duration_s: float
-    start_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """`tracks` in time order, none if the thing was not seen; `guess` is the best there was then."""
-
-    video: Source
-    tracks: tuple[ResponseTrack, ...]
-    model: str = ""
-    guess: ResponseTrack | None = None
-    label: str = "thing"  # what formats with classes call it
-
-
-def answer_dict(
-    video: Source, model: str, tracks: Sequence[ResponseTrack], guess: ResponseTrack | None
-) -> dict[str, Any]:
-    """`guess` is the best there is when nothing was found."""
+def answer_dict(answer: Answer) -> dict[str, Any]:
+    video = answer.video
     return {
         "schema": SCHEMA,
         "video": str(video.path),
@@ -73,15 +31,15 @@ def answer_dict(
         "height": video.height,
         "fps": video.fps,
         "duration": round(video.duration_s, 6),
-        "model": model,
-        "found": bool(tracks),
-        "tracks": [track.to_dict() for track in tracks],
-        "best_guess": guess.to_dict() if guess else None,
+        "model": answer.model,
+        "found": answer.found,
+        "tracks": [track.to_dict() for track in answer.sightings],
+        "best_guess": answer.best_guess.to_dict() if answer.best_guess else None,
     }
 
 
 def answer_json(answer: Answer) -> str:
-    return json.dumps(answer_dict(answer.video, answer.model, answer.tracks, answer.guess)) + "\n"
+    return json.dumps(answer_dict(answer)) + "\n"
 
 
 def answer_schema() -> dict[str, Any]:
@@ -104,14 +62,18 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
     if schema == TRACK_SCHEMA:
         if video is None:
             raise TrackError("a lone track does not say of which video; give it too (--video FILE)")
-        return Answer(video, (ResponseTrack.from_dict(data),))
+        return Answer(video=video, sightings=(ResponseTrack.from_dict(data),))
     if schema != SCHEMA:
         raise TrackError(f'not an answer: expected an object with "schema": "{SCHEMA}"')
     try:
         tracks = tuple(ResponseTrack.from_dict(track) for track in data["tracks"])
         guess = ResponseTrack.from_dict(data["best_guess"]) if data.get("best_guess") else None
-        source: Source = video if video is not None else _facts(data)
-        return Answer(source, tracks, str(data.get("model", "")), guess)
+        return Answer(
+            video=_facts(data) if video is None else video,
+            sightings=tracks,
+            best_guess=guess,
+            model=str(data.get("model", "")),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise TrackError(f"malformed answer: {type(error).__name__}: {error}") from None
 
@@ -135,12 +97,12 @@ def _facts(data: dict[str, Any]) -> VideoFacts:
 # --- frames of the file: tracks count samples (5 a second), most formats the video's own frames ---
 
 
-def frame_count(video: Source) -> int:
+def frame_count(video: VideoInfo) -> int:
     """Frames of the whole file up to the end of what was searched."""
     return max(1, round((video.start_s + video.duration_s) * video.fps))
 
 
-def source_frame(video: Source, time_s: float) -> int:
+def source_frame(video: VideoInfo, time_s: float) -> int:
     """The number, from 0, of the file's frame on display; exact where the frame rate is constant."""
     return min(_frame_at(video, time_s), frame_count(video) - 1)
 
@@ -157,7 +119,7 @@ class PlacedBox:
     height: float
 
 
-def placed(video: Source, track: ResponseTrack) -> list[PlacedBox]:
+def placed(video: VideoInfo, track: ResponseTrack) -> list[PlacedBox]:
     """The sampled boxes, one for each frame of the file (a slow file shows the same frame twice)."""
     boxes: dict[int, PlacedBox] = {}
     for number, box in enumerate(track.boxes, track.first_frame):
@@ -168,7 +130,7 @@ def placed(video: Source, track: ResponseTrack) -> list[PlacedBox]:
     return list(boxes.values())
 
 
-def filled(video: Source, track: ResponseTrack) -> list[PlacedBox]:
+def filled(video: VideoInfo, track: ResponseTrack) -> list[PlacedBox]:
     """A box on every frame of the file from the first to the last sampled one, interpolated."""
     known = placed(video, track)
     every: list[PlacedBox] = [known[0]]
@@ -183,11 +145,11 @@ def filled(video: Source, track: ResponseTrack) -> list[PlacedBox]:
     return every
 
 
-def frame_after(video: Source, track: ResponseTrack) -> int | None:
+def frame_after(video: VideoInfo, track: ResponseTrack) -> int | None:
     """The first frame of the file that is no longer in the track; None at the file's end."""
     after = max(_frame_at(video, (track.last_frame + 1) / track.fps), source_frame(video, track.end) + 1)
     return after if after < frame_count(video) else None
 
 
-def _frame_at(video: Source, time_s: float) -> int:
+def _frame_at(video: VideoInfo, time_s: float) -> int:
     return max(0, math.floor((video.start_s + time_s + ROUNDING_S) * video.fps))

@@ -1,0 +1,90 @@
+"""Answer: all that is said to one question about one video."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from lastseen.track import ResponseTrack
+
+if TYPE_CHECKING:
+    from lastseen.query import Query
+
+
+class VideoInfo(Protocol):
+    """What an answer knows of its video; Video, IndexedVideo and VideoFacts have it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def fps(self) -> float: ...
+    @property
+    def duration_s(self) -> float: ...
+    @property
+    def start_s(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoFacts:
+    """A video that need not be there any more; its path is only a name."""
+
+    path: Path
+    width: int
+    height: int
+    fps: float
+    duration_s: float
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreCurve:
+    """The score of every sampled frame after refinement; frame i is at i / fps seconds."""
+
+    fps: float
+    scores: np.ndarray  # [T] in [0, 1]
+    smooth: np.ndarray  # [T] after the median filter, in which peaks are found
+    searched: np.ndarray  # [T] bool: the model ran on this frame
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """`sightings` in time order, none if the thing was not seen; `best_guess` is given then."""
+
+    video: VideoInfo
+    sightings: tuple[ResponseTrack, ...]
+    best_guess: ResponseTrack | None = None
+    query: Query | None = None
+    curve: ScoreCurve | None = None
+    model: str = ""
+    threshold: float = 0.5  # confidence under which a sighting is not an answer
+    label: str = "thing"  # what formats with classes call it
+    steps: tuple[str, ...] = ()  # of refinement, that were run
+    video_missing: bool = False  # its file was not there to zoom in
+
+    @property
+    def found(self) -> bool:
+        return bool(self.sightings)
+
+    @property
+    def last(self) -> ResponseTrack | None:
+        """When and where the thing was last seen; None: it was not."""
+        return self.sightings[-1] if self.sightings else None
+
+    @property
+    def shown(self) -> tuple[ResponseTrack, ...]:
+        """What pictures show: the sightings, or else the best guess."""
+        return self.sightings or ((self.best_guess,) if self.best_guess else ())
+
+    def only_last(self) -> Answer:
+        """Without earlier sightings."""
+        return replace(self, sightings=self.sightings[-1:])

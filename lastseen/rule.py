@@ -1,0 +1,147 @@
+"""Rule: all that decides how a model's predictions become an answer. A model folder keeps it as rule.json.
+
+extraction    scores -> sightings          Extraction (lastseen.sighting)
+confidence    a sighting -> a probability  Confidence (lastseen.sighting)
+refinement    steps on the evidence        Zoom, Verify, Extend (lastseen.refine)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lastseen.box import Box
+from lastseen.refine import STEPS, Extend, FrameAccess, Step, Verify, Zoom, refine
+from lastseen.sighting import Confidence, Evidence, Extraction, Sighting
+from lastseen.track import FramePredictions, ResponseTrack
+
+SCHEMA = "lastseen/rule@2"
+# Field of a rule of version 1 -> part and field of today's. Steps are made separately.
+MIGRATED = {
+    "gain": ("extraction", "gain"),
+    "shift": ("extraction", "shift"),
+    "median": ("extraction", "median_frames"),
+    "peak_ratio": ("extraction", "peak_ratio"),
+    "extent_ratio": ("extraction", "extent_ratio"),
+    "box_median": ("extraction", "box_median_frames"),
+    "slope": ("confidence", "slope"),
+    "offset": ("confidence", "offset"),
+    "length_cost": ("confidence", "search_length_penalty"),
+    "threshold": ("confidence", "threshold"),
+}
+MIGRATED_STEPS = {"looks", "like_surest", "like_itself"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    extraction: Extraction = Extraction()
+    confidence: Confidence = Confidence()
+    refinement: tuple[Step, ...] = ()
+
+    def refine(
+        self, predictions: FramePredictions, video: FrameAccess, skip: Collection[str] = ()
+    ) -> Evidence:
+        return refine(predictions, self.refinement, self.extract, video, skip=skip)
+
+    def extract(self, evidence: Evidence, peak_ratio: float | None = None) -> list[Sighting]:
+        """Sightings in time order; those with `is_seen` are answers, the last one is the best guess."""
+        extraction = self.extraction
+        if peak_ratio is not None:
+            extraction = replace(extraction, peak_ratio=peak_ratio)
+        return [self._judged(sighting) for sighting in extraction.sightings(evidence)]
+
+    def tracks(self, evidence: Evidence) -> tuple[list[ResponseTrack], ResponseTrack | None]:
+        """What was seen, in time order, and the best guess, whatever its confidence (None: no frames)."""
+        sightings = self.extract(evidence)
+        seen = [self._track(sighting) for sighting in sightings if sighting.is_seen]
+        if not sightings:
+            return seen, None
+        return seen, seen[-1] if sightings[-1].is_seen else self._track(sightings[-1])
+
+    def without(self, steps: Collection[str]) -> Rule:
+        """The same without some steps of refinement."""
+        unknown = set(steps) - STEPS.keys()
+        if unknown:
+            raise ValueError(f"no such refinement step: {', '.join(sorted(unknown))}; {', '.join(STEPS)}")
+        return replace(self, refinement=tuple(step for step in self.refinement if step.name not in steps))
+
+    def with_step(self, name: str, **fields: Any) -> Rule:
+        """With a step added or changed, in its usual place; fields that are None stay as they are, and a step
+        whose fields are 0 is left out."""
+        given = {key: value for key, value in fields.items() if value is not None}
+        if not given:
+            return self
+        steps: dict[str, Step] = {step.name: step for step in self.refinement}
+        if all(value == 0 for value in given.values()):
+            steps.pop(name, None)
+        elif name in steps:
+            steps[name] = replace(steps[name], **given)  # type: ignore[type-var]
+        else:
+            steps[name] = STEPS[name](**given)
+        order = [*STEPS, *(known for known in steps if known not in STEPS)]
+        return replace(self, refinement=tuple(steps[known] for known in order if known in steps))
+
+    def _judged(self, sighting: Sighting) -> Sighting:
+        confidence = self.confidence.of(sighting.peak_score, sighting.evidence.searched_s)
+        seen = confidence >= self.confidence.threshold
+        return replace(sighting, confidence=confidence, is_seen=seen)
+
+    def _track(self, sighting: Sighting) -> ResponseTrack:
+        boxes_px = self.extraction.smooth_boxes(sighting.boxes_px)
+        return ResponseTrack(
+            first_frame=sighting.first,
+            fps=sighting.evidence.fps,
+            boxes=tuple(Box(*map(float, box)) for box in boxes_px),
+            score=sighting.confidence,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "extraction": asdict(self.extraction),
+            "confidence": asdict(self.confidence),
+            "refinement": {step.name: asdict(step) for step in self.refinement},  # type: ignore[call-overload]
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Rule:
+        """Of this version or of version 1. ValueError says what is wrong."""
+        if not isinstance(data, dict):
+            raise ValueError("expected an object")
+        if "schema" not in data:
+            return _of_version_1(data)
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"is {data['schema']}, this lastseen reads {SCHEMA}")
+        unknown = data.keys() - {"schema", "extraction", "confidence", "refinement"}
+        steps = data.get("refinement", {})
+        unknown |= steps.keys() - STEPS.keys()
+        if unknown:
+            raise ValueError(f"unknown {', '.join(sorted(unknown))}")
+        return cls(
+            extraction=Extraction(**data.get("extraction", {})),
+            confidence=Confidence(**data.get("confidence", {})),
+            refinement=tuple(STEPS[name](**fields) for name, fields in steps.items()),
+        )
+
+
+def _of_version_1(data: dict[str, Any]) -> Rule:
+    unknown = data.keys() - MIGRATED.keys() - MIGRATED_STEPS
+    if unknown:
+        raise ValueError(f"unknown {', '.join(sorted(unknown))}")
+    parts: dict[str, dict[str, Any]] = {"extraction": {}, "confidence": {}}
+    for old, (part, name) in MIGRATED.items():
+        if old in data:
+            parts[part][name] = data[old]
+    steps: list[Step] = []
+    if data.get("looks"):
+        steps.append(Zoom(sightings=data["looks"]))
+    if data.get("like_surest") is not None:
+        steps.append(Verify(min_cosine=data["like_surest"]))
+    if data.get("like_itself") is not None:
+        steps.append(Extend(min_cosine=data["like_itself"]))
+    return Rule(
+        extraction=Extraction(**parts["extraction"]),
+        confidence=Confidence(**parts["confidence"]),
+        refinement=tuple(steps),
+    )
