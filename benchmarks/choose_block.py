@@ -21,11 +21,12 @@ import numpy as np
 
 from lastseen.datasets import AbsentQuestion, Question, VideoSection
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
-from lastseen.evaluate.benchmark import query_of, scaled_answer
+from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
 from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
 from lastseen.query import Query
+from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 from lastseen.video import Frame, Video
 from lastseen.weights import MATCHING_BLOCK, load_backbone
@@ -66,7 +67,8 @@ def report(cases: list[Case], found: list[list[FramePredictions]], to_logits: To
         for question, frames in zip(questions, predictions):
             guess = TRAINING_FREE_RULE.tracks(Evidence.of(replace(frames, logits=to_logits(frames.logits))))[1]
             assert guess is not None
-            track = scaled_answer(question, guess, video)
+            scale = to_annotated_px(question, video)
+            track = replace(guess, boxes=tuple(box.scaled(*scale) for box in guess.boxes))
             if isinstance(question, Question):
                 assert question.truth
                 answers = (Answer(track=track, score=track.score),)

@@ -85,7 +85,7 @@ def localizers(model: Any) -> dict[str, Localizer]:
     made = {}
     for engine in ENGINES:
         try:
-            made[engine] = Localizer(model, rule=TRAINING_FREE_RULE, engine=engine)
+            made[engine] = Localizer(model, procedure=Standard(TRAINING_FREE_RULE), engine=engine)
         except LastSeenError as error:
             print(f"{engine}: left out: {error}")
     return made

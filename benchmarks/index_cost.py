@@ -57,7 +57,8 @@ def run(job: str, path: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     localizer = tiny_localizer("vqloc")
     # Random weights see everything everywhere, and the quick search would have to look at all of it.
-    localizer.rule = replace(localizer.rule, threshold=1.0)
+    rule = localizer.rule
+    localizer = localizer.with_rule(replace(rule, confidence=replace(rule.confidence, threshold=1.0)))
     query = Query.from_array(np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8))
     began, wall = time.process_time(), time.perf_counter()
     if job == "find":

@@ -7,7 +7,7 @@ The videos are indexed (once: a second run goes on with what is there), then eve
 is asked twice: of its own video, before the moment at which it was asked, and of the whole library. --things
 asks about each thing of a video once, and of the library only. What 'lastseen synth' makes is a --folder.
 --together asks the library for the latest sightings alone, and the exhaustive search for all of them at once,
-so that features are read once: an hour of video in a minute or two of a GPU. First looks are compared: which
+so that features are read once: an hour of video in a minute or two of a GPU. Answers without refinement are compared: which
 sightings get a second one depends on them.
 
 "Answer": the latest sighting is the same track, frame by frame and to a pixel (a GPU rounds many clips at
@@ -62,7 +62,7 @@ def main() -> None:
     if not (arguments.annotations and arguments.videos):
         parser.error("give --folder, or --annotations and --videos")
     localizer = Localizer.from_pretrained(
-        arguments.weights, device=arguments.device, engine=arguments.engine, looks=0
+        arguments.weights, device=arguments.device, engine=arguments.engine, skip=("zoom", "verify", "extend")
     )
     annotations = load_vq2d(arguments.annotations)
     clips = find_videos(annotations, arguments.videos)[: arguments.clips]

@@ -46,11 +46,7 @@ AROUND_S = 0.8  # played before the thing comes into view, and after
 class Scene:
     """Everything that does not move, and how to draw a moment of what does."""
 
-    def __init__(
-        self,
-        video: Video,
-        answer: Answer,
-    ) -> None:
+    def __init__(self, video: Video, answer: Answer) -> None:
         assert answer.curve is not None and answer.query is not None
         self.video, self.tracks = video, answer.sightings
         self.scores, self.fps = answer.curve.smooth, answer.curve.fps
@@ -186,11 +182,10 @@ def main() -> None:
     arguments = parser.parse_args()
     localizer = Localizer.from_pretrained(device=arguments.device)
     video, query = Video(ASSETS / "demo.mp4"), Query.from_image(ASSETS / "demo_query.jpg")
-    predictions = localizer.predict(video, [query])[0]
-    tracks = localizer.tracks(predictions)
-    if not tracks:
+    answer = localizer.ask(video, query)
+    if not answer.found:
         raise SystemExit("the localizer does not find the demo's thing: there is no answer to show")
-    scene = Scene(video, query.views[0].crop, predictions, tracks, localizer.rule)
+    scene = Scene(video, answer)
     with whole_file(arguments.out) as building:
         building.write_bytes(encoded(list(frames(scene))))
     print(f"{arguments.out}: {arguments.out.stat().st_size / 1e6:.2f} MB")

@@ -41,11 +41,10 @@ def cases(folder: Path, localizer: Localizer, count: int) -> Iterator[Case]:
     for clip, section in find_videos(annotations, folder / "videos"):
         video = Video(section.path)
         asked = [(question.truth, query_of(question, video, clip.fps)) for question in clip.questions]
-        found = localizer.at(clip.fps).predict(video, [query for _, query in asked])
-        for (truth, query), predictions in zip(asked, found):
+        found = localizer.at(clip.fps).ask_many(video, [query for _, query in asked])
+        for (truth, query), answer in zip(asked, found):
             if truth and count:
-                tracks = localizer.tracks(predictions)
-                yield Case(video, query, truth, tracks[-1] if tracks else None)
+                yield Case(video, query, truth, answer.last)
                 count -= 1
 
 

@@ -1,11 +1,11 @@
-"""What a second look, doubts, and following a thing to its ends are worth, on rendered and real video.
+"""What each step of refinement is worth, on rendered and real video.
 
-    python runs/two_looks.py --set val --set real_dev --out runs/looks
-    python runs/two_looks.py --table --together val1 val2 --out runs/looks
+    python runs/refinement.py --set val --set real_dev --out runs/refined
+    python runs/refinement.py --table --together val1 val2 --out runs/refined
 
-A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). The model's
-own rule judges them all: it was fitted on other episodes, so nothing here was seen before. Frames are
-decoded and encoded once.
+A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). Frames are
+decoded and encoded once; every row below is the rule of the model with some steps left out. The rule was fitted
+on other episodes and with all steps.
 """
 
 from __future__ import annotations
@@ -16,32 +16,44 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from lastseen.access import VideoAccess
 from lastseen.datasets import AbsentQuestion, Question
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
-from lastseen.evaluate.benchmark import query_of
+from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.calibration import (
     RIGHT_STIOU,
     Answered,
+    best_guess,
     calibration_error,
     load_answered,
     outcome,
+    rule_key,
     save_answered,
 )
 from lastseen.evaluate.encoded import in_advance, report
 from lastseen.evaluate.metrics import Estimate, compare
 from lastseen.localizer import Localizer
-from lastseen.track import TrackRule, all_tracks
+from lastseen.rule import Rule
 from lastseen.video import Frame, Video
 from lastseen.weights import bundled_model, load_rule
 
 METRICS = ["tap25", "tap", "stap25", "stap", "recovery", "success", "tap25_unranked", "stap25_unranked"]
-LOOKS = ("once", "twice", "followed")
+# Name of a row -> the steps that are left out
+ROWS = {
+    "none": ("zoom", "verify", "extend"),
+    "zoom": ("verify", "extend"),
+    "zoom-verify": ("extend",),
+    "zoom-extend": ("verify",),
+    "verify-extend": ("zoom",),
+    "all": (),
+}
 
 
 class Decoded(Video):
-    """A video whose sampled frames are in memory: here they are looked at again and again."""
+    """A video whose sampled frames are in memory: here they are read again and again."""
 
     def hold(self, fps: float) -> Decoded:
         self._held = [frame.image for frame in super().frames(fps)]
@@ -61,64 +73,60 @@ def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
     videos = in_advance(
         lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
     )
-    kept: dict[str, list[Answered]] = {name: [] for name in LOOKS}
+    kept: dict[str, list[Answered]] = {name: [] for name in ROWS}
     for (clip, _), video in zip(sections, videos):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
         asked, here = [query_of(question, video, clip.fps) for question in questions], localizer.at(clip.fps)
-        views, ends = (list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video)))
+        encoded, ends = (list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video)))
         features = torch.cat(list(here.encoded(video, 0, max(ends))))
-        for question, view, seen in zip(
-            questions, views, here.predict_encoded(video, [features], views, ends)
-        ):
-            again = here.look_again(video, view, seen)
-            followed = here.follow(video, again, partial(_between, features))
+        said = here.predict_encoded(video, [features], encoded, ends)
+        for question, query, predictions in zip(questions, encoded, said):
+            access = VideoAccess(here, video, query, partial(_between, features), partial(_same, video))
             truth = question.truth if isinstance(question, Question) else None
-            for answered, predictions in zip(kept.values(), (seen, again, followed)):
-                answered.append(Answered(video_uid=clip.video_uid, predictions=predictions, truth=truth))
-        print(folder.name, clip.clip_uid, len(kept["once"]), flush=True)
+            factors = np.array(to_annotated_px(question, video) * 2)
+            for name, skip in ROWS.items():
+                evidence = here.rule.refine(predictions, access, skip)
+                evidence = replace(evidence, boxes_px=evidence.boxes_px * factors)
+                key = rule_key(here.rule.without(skip))
+                kept[name].append(
+                    Answered(video_uid=clip.video_uid, evidence=evidence, truth=truth, refined_by=key)
+                )
+        print(folder.name, clip.clip_uid, len(kept["all"]), flush=True)
         for name, answered in kept.items():  # kept as it goes
-            save_answered(answered, out / f"{folder.name}-{name}.json.gz")
+            save_answered(answered, out / f"{folder.name}@{name}.json.gz")
 
 
 def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return features[start:stop]
 
 
+def _same(video: Video) -> Video:
+    return video
+
+
 def print_table(out: Path, weights: Path | None, together: list[str]) -> None:
     rule = load_rule(weights or bundled_model())
     print(
-        f"| set | looks | {' | '.join(METRICS)} | AUROC | calibration error "
+        f"| set | steps | {' | '.join(METRICS)} | AUROC | calibration error "
         "| too late, too early, wrong place or length |\n" + "|---" * (5 + len(METRICS)) + "|"
     )
-    names = sorted({path.name.rsplit("-", 1)[0] for path in out.glob("*.json.gz")})
+    names = sorted({path.name.split("@")[0] for path in out.glob("*@*.json.gz")})
+    timeless = replace(rule, confidence=replace(rule.confidence, search_length_penalty=0.0))
     for sets in [*([name] for name in names), *([together] if together else [])]:
-        kept = {
-            looks: [one for name in sets for one in load_answered(out / f"{name}-{looks}.json.gz")]
-            for looks in LOOKS
-        }
-        doubted = [
-            replace(one, predictions=replace(one.predictions, doubts=last.predictions.doubts))
-            for one, last in zip(kept["twice"], kept["followed"])
-        ]
-        timeless = replace(rule, length_cost=0.0)
-        for looks, answered, by in (
-            ("once", kept["once"], rule),
-            ("twice, length not known", kept["twice"], timeless),
-            ("twice", kept["twice"], rule),
-            ("doubted", doubted, rule),
-            ("followed, length not known", kept["followed"], timeless),
-            ("followed", kept["followed"], rule),
-        ):
-            _print_rows("+".join(sets), looks, answered, by)
+        for row, skip in ROWS.items():
+            answered = [one for name in sets for one in load_answered(out / f"{name}@{row}.json.gz")]
+            _print_rows("+".join(sets), row, answered, rule.without(skip))
+            if not skip:
+                _print_rows("+".join(sets), f"{row}, no length penalty", answered, timeless)
 
 
-def _print_rows(name: str, looks: str, answered: list[Answered], rule: TrackRule) -> None:
+def _print_rows(name: str, steps: str, answered: list[Answered], rule: Rule) -> None:
     found = report(answered, rule)
     cells = [_cell(found.metrics["all"][metric], 3 if "ap" in metric else 1) for metric in METRICS]
     error = calibration_error(*outcome(answered, rule))
     cells += [_cell(found.auroc, 3), f"{error:.3f}", ", ".join(map(str, _wrong(answered, rule)))]
-    print(f"| {name} | {looks} | {' | '.join(cells)} |")
+    print(f"| {name} | {steps} | {' | '.join(cells)} |")
     for size, count in found.questions.items():
         if size != "all" and count:
             sized = [found.value(metric, size) for metric in METRICS]
@@ -126,11 +134,11 @@ def _print_rows(name: str, looks: str, answered: list[Answered], rule: TrackRule
             print(f"|  | {size}, {count} | {' | '.join(cells)} | | | |")
 
 
-def _wrong(answered: list[Answered], rule: TrackRule) -> tuple[int, int, int]:
+def _wrong(answered: list[Answered], rule: Rule) -> tuple[int, int, int]:
     """How many answers are after the truth, before it, and meet it without being right."""
     late = early = other = 0
     for one in answered:
-        guess = all_tracks(one.predictions, replace(rule, threshold=0.0))[-1]
+        guess = best_guess(one, rule)
         if one.truth and compare(one.truth, guess).stiou < RIGHT_STIOU:
             late += (after := guess.first_frame > one.truth.last_frame)
             early += (before := guess.last_frame < one.truth.first_frame)
@@ -159,14 +167,13 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.table:
         for name in arguments.together:
-            if not (arguments.out / f"{name}-followed.json.gz").exists():
+            if not (arguments.out / f"{name}@all.json.gz").exists():
                 parser.error(f"--together: {arguments.out} has no answers to {name}; --set {name} makes them")
         print_table(arguments.out, arguments.weights, arguments.together)
         return
     localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
-    rule = localizer.rule
-    if not rule.looks or rule.like_itself is None or rule.like_surest is None:
-        parser.error("the rule of this model asks for no second look, doubts nothing or follows nothing")
+    if {step.name for step in localizer.rule.refinement} != set(ROWS["none"]):
+        parser.error("the rule of this model leaves out a step of refinement")
     for folder in arguments.sets:
         answer_set(folder, localizer, arguments.out)
 
