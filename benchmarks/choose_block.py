@@ -62,10 +62,11 @@ def similarities(
 
 
 def report(cases: list[Case], found: list[list[FramePredictions]], to_logits: ToLogits, draws: int) -> Report:
-        outcomes, absent = [], []
+    outcomes, absent = [], []
     for (video, uid, questions, _), predictions in zip(cases, found):
         for question, frames in zip(questions, predictions):
-            guess = TRAINING_FREE_RULE.tracks(Evidence.of(replace(frames, logits=to_logits(frames.logits))))[1]
+            evidence = Evidence.of(replace(frames, logits=to_logits(frames.logits)))
+            guess = TRAINING_FREE_RULE.tracks(evidence)[1]
             assert guess is not None
             scale = to_annotated_px(question, video)
             track = replace(guess, boxes=tuple(box.scaled(*scale) for box in guess.boxes))

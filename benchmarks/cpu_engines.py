@@ -39,6 +39,8 @@ from lastseen.localizer import TRAINING_FREE_RULE
 from lastseen.model import VQLoCConfig
 from lastseen.model.inputs import letterboxed
 from lastseen.model.training_free import PatchMatcher
+from lastseen.procedure import Standard
+from lastseen.sighting import Evidence
 from lastseen.train.recipes import synth_small
 from lastseen.video import VideoWriter
 from lastseen.weights import load_backbone, load_patch_matcher
@@ -197,7 +199,7 @@ def answers(bench: Bench, fps: float) -> None:
     exact = None
     for engine, localizer in made.items():
         found = localizer.at(fps).predict(video, [query])[0]
-        track = localizer.tracks(found)[-1]
+        track = localizer.procedure.tracks(Evidence.of(found))[0][-1]
         exact = exact or (found, track)
         other = replace(found, logits=found.logits - exact[0].logits)
         overlap = [

@@ -49,7 +49,7 @@ from lastseen.model import VQLoCConfig
 from lastseen.model.inputs import resized, resized_by_products
 from lastseen.procedure import Standard
 from lastseen.rule import Rule
-from lastseen.sighting import Confidence
+from lastseen.sighting import Confidence, Evidence
 
 
 class Bench(Measuring):
@@ -162,7 +162,7 @@ class Bench(Measuring):
         def ask() -> None:
             views = localizer.encode_query(self.query)
             found = localizer.predict_encoded(video, [features], [views], [self.size.hour])[0]
-            localizer.tracks(found)
+            localizer.procedure.tracks(Evidence.of(found))
 
         seconds = self.median(ask)
         encoding = self.median(lambda: localizer.encode_query(self.query))
@@ -175,7 +175,9 @@ class Bench(Measuring):
         """No track is reported (threshold above 1), so that random scores do not lead it on; instead the
         second figure looks at as many clips as a thing that was seen may cost at most."""
         batch = self.size.batches[0]
-        localizer = self.localizer(model, engine, batch, procedure=Standard(Rule(confidence=Confidence(threshold=1.1))))
+        localizer = self.localizer(
+            model, engine, batch, procedure=Standard(Rule(confidence=Confidence(threshold=1.1)))
+        )
         video = self.host_video(self.size.hour)
         with (
             tempfile.TemporaryDirectory() as folder,

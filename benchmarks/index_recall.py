@@ -7,8 +7,8 @@ The videos are indexed (once: a second run goes on with what is there), then eve
 is asked twice: of its own video, before the moment at which it was asked, and of the whole library. --things
 asks about each thing of a video once, and of the library only. What 'lastseen synth' makes is a --folder.
 --together asks the library for the latest sightings alone, and the exhaustive search for all of them at once,
-so that features are read once: an hour of video in a minute or two of a GPU. Answers without refinement are compared: which
-sightings get a second one depends on them.
+so that features are read once: an hour of video in a minute or two of a GPU. Answers are compared without
+refinement, since which sightings are refined depends on them.
 
 "Answer": the latest sighting is the same track, frame by frame and to a pixel (a GPU rounds many clips at
 once otherwise than one by one; on a CPU it is the last digit), or neither search saw the thing;
@@ -28,12 +28,13 @@ from typing import Any
 import numpy as np
 
 from lastseen import Localizer, Query, Video
+from lastseen.answer import Answer
 from lastseen.datasets import ClipAnnotation, VideoSection
 from lastseen.datasets.vq2d import find_videos, load_vq2d
 from lastseen.evaluate.benchmark import query_of
 from lastseen.index import Index, IndexedVideo
 from lastseen.index.record import add_file
-from lastseen.index.search import Finding, search
+from lastseen.index.search import search
 
 SAME_PX = 1.0
 
@@ -127,7 +128,7 @@ def _queries(
                 yield query_of(question, video, clip.fps), indexed
 
 
-Timed = tuple[list[Finding], list[Finding], float, float]  # every video, the answer, seconds, share looked at
+Timed = tuple[list[Answer], list[Answer], float, float]  # every video, the answer, seconds, share looked at
 
 
 def _together(index: Index, localizer: Localizer, asked: list[Asked]) -> list[Timed]:
@@ -160,18 +161,18 @@ def _timed(
 
 
 def _judged(
-    videos: Sequence[IndexedVideo], every: list[Finding], answer: list[Finding], seconds: float
+    videos: Sequence[IndexedVideo], every: list[Answer], answer: list[Answer], seconds: float
 ) -> Timed:
     frames = sum(video.frames - video.first for video in videos)
-    looked = sum(int(np.isfinite(finding.predictions.logits).sum()) for finding in every)
-    return [f for f in every if f.tracks], [f for f in answer if f.tracks], seconds, looked / frames
+    looked = sum(int(one.curve.searched.sum()) for one in every if one.curve)
+    return [a for a in every if a.found], [a for a in answer if a.found], seconds, looked / frames
 
 
 def _report(where: str, name: str, exact: list[Timed], quick: list[Timed]) -> None:
     same = [_same(e[1][0], q[1][:1]) if e[1] else not q[1] for e, q in zip(exact, quick)]
     seen = [equal for equal, e in zip(same, exact) if e[1]]
-    found = [_same(finding, q[0]) for e, q in zip(exact, quick) for finding in e[0]]
-    extra = sum(not _same(finding, e[0]) for e, q in zip(exact, quick) for finding in q[0])
+    found = [_same(answer, q[0]) for e, q in zip(exact, quick) for answer in e[0]]
+    extra = sum(not _same(answer, e[0]) for e, q in zip(exact, quick) for answer in q[0])
     seconds = sorted(q[2] for q in quick)
     row = {
         "asked of": where,
@@ -189,13 +190,13 @@ def _report(where: str, name: str, exact: list[Timed], quick: list[Timed]) -> No
     print(json.dumps(row), flush=True)
 
 
-def _same(finding: Finding, others: list[Finding]) -> bool:
+def _same(answer: Answer, others: list[Answer]) -> bool:
     """Whether one of the others ends with the same track in the same video."""
-    track = finding.tracks[-1]
+    track = answer.sightings[-1]
     boxes = np.array([box.xyxy for box in track.boxes])
     for other in others:
-        its = other.tracks[-1]
-        if other.video.name == finding.video.name and its.first_frame == track.first_frame:
+        its = other.sightings[-1]
+        if other.video.path == answer.video.path and its.first_frame == track.first_frame:
             its_boxes = np.array([box.xyxy for box in its.boxes])
             if its_boxes.shape == boxes.shape and np.abs(its_boxes - boxes).max() <= SAME_PX:
                 return True

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from scipy.ndimage import median_filter
 
 import lastseen
 from lastseen import Answer, Localizer, Query, ResponseTrack, Video

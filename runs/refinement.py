@@ -4,8 +4,8 @@
     python runs/refinement.py --table --together val1 val2 --out runs/refined
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). Frames are
-decoded and encoded once; every row below is the rule of the model with some steps left out. The rule was fitted
-on other episodes and with all steps.
+decoded and encoded once; every row below is the rule of the model with some steps left out. The rule was
+fitted on other episodes and with all steps.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
         asked, here = [query_of(question, video, clip.fps) for question in questions], localizer.at(clip.fps)
-        encoded, ends = (list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video)))
+        encoded, ends = (
+            list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video))
+        )
         features = torch.cat(list(here.encoded(video, 0, max(ends))))
         said = here.predict_encoded(video, [features], encoded, ends)
         for question, query, predictions in zip(questions, encoded, said):
