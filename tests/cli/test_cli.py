@@ -180,8 +180,8 @@ def test_a_file_that_is_not_json_is_one_clear_line(run, challenge, command, brok
     [
         ([], "give --videos and --out"),
         (["--videos", "."], "--out FILE.json"),
-        (["--videos", ".", "--out", "p.json", "--method", "magic"], "unknown method"),
-        (["--videos", ".", "--out", "p.json", "--method", "training-free", "--weights", "m"], "takes no"),
+        (["--videos", ".", "--out", "p.json", "--method", "training-free"], "no such option: --method"),
+        (["--videos", ".", "--out", "p.json", "--weights", "nowhere"], "config.json is missing"),
         (["--videos", "nowhere", "--out", "p.json"], "no such folder"),
     ],
 )

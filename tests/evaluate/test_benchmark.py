@@ -78,7 +78,7 @@ def dataset(tmp_path_factory) -> Path:
         }
         for i, (video, clip, start, end) in enumerate(clips)
     ]
-    (root / "annotations.json").write_text(json.dumps({"version": "1", "videos": videos}))
+    (root / "annotations.json").write_text(json.dumps({"version": "1.0", "videos": videos}))
     absent = {
         "query_uid": "x",
         "clip_uid": "clip0",
