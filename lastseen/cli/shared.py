@@ -59,7 +59,7 @@ Weights = Annotated[
         help="A model made by 'lastseen train' or 'lastseen convert', or training-free (default: bundled).",
     ),
 ]
-Paper = Annotated[bool, typer.Option("--paper", help="Infer exactly as the paper does: always an answer.")]
+Paper = Annotated[bool, typer.Option("--paper", help="The paper's inference procedure: always an answer.")]
 Once = Annotated[
     bool,
     typer.Option("--once", help="No second, enlarged look at the likeliest sightings: quicker, less sure."),
