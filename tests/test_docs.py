@@ -121,7 +121,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread", "remembered")
 @pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
 def test_python_blocks_run(folder, name, capsys):
     everything = {}

@@ -10,6 +10,7 @@ from scenes import SIDE, frames, thing, write_scene
 from lastseen.render.canvas import BLUE
 
 PLACE = (210, 90)
+pytestmark = pytest.mark.usefixtures("remembered")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 PLACE = (100, 50)
+pytestmark = pytest.mark.usefixtures("remembered")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from lastseen.cli import app
 from lastseen.localizer import TRAINING_FREE, Localizer
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("remembered")
 
 
 def one_line(text: str) -> bool:
