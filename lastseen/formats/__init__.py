@@ -1,4 +1,4 @@
-"""An answer as a file that other programs read: one module for each family of formats.
+"""Export answers to the file formats of other programs, one module per family of formats.
 
     write_answer("walk.xml", video, tracks)              ->  CVAT, by the ending
     write_answer("walk.json", video, tracks, "coco")     ->  COCO, by name
@@ -56,7 +56,7 @@ def write_answer(
     guess: ResponseTrack | None = None,
     label: str = "thing",
 ) -> None:
-    """Write tracks in the format named, or else the one that the file's name ends in."""
+    """Write tracks in the named format, or else in the one for the file's ending."""
     from lastseen.files import whole_file
     from lastseen.formats.answer import Answer
 
@@ -73,7 +73,7 @@ def format_answer(answer: Answer, format: str) -> str:
 
 
 def find_format(name: str | None, path: str | os.PathLike[str] | None = None) -> Format:
-    """By name, or else by what a file's name ends in."""
+    """The format of this name, or else the one for the file's ending."""
     if name is not None:
         if name not in FORMATS:
             raise OutputError(f"unknown format {name!r}; choose one of {', '.join(FORMATS)}")

@@ -49,7 +49,7 @@ def label_studio(answer: Answer) -> str:
 
 
 def _sequence(video: Source, track: ResponseTrack) -> list[dict[str, Any]]:
-    """Keyframes; Label Studio interpolates up to the one that is not enabled, where the thing leaves."""
+    """Keyframes; Label Studio interpolates up to the first disabled one, where the thing leaves."""
     keyframes = placed(video, track)
     return [
         {
