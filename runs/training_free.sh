@@ -6,4 +6,5 @@ set_folder=$1 device=${2:-cpu}
 python benchmarks/choose_block.py --annotations "$set_folder/annotations.json" \
     --absent "$set_folder/absent.json" --videos "$set_folder/videos" --device "$device"
 lastseen evaluate --annotations "$set_folder/annotations.json" --absent "$set_folder/absent.json" \
-    --videos "$set_folder/videos" --out training_free_predictions.json --device "$device"
+    --videos "$set_folder/videos" --out training_free_predictions.json \
+    --weights training-free --device "$device"

@@ -1,5 +1,6 @@
 """Shared by all tests."""
 
+import hashlib
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from lastseen.cli import main
 from lastseen.doctor import SETTINGS
+from lastseen.model import Backbone
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,6 +29,40 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def features_by_picture():
+    return {}
+
+
+@pytest.fixture
+def remembered(monkeypatch, features_by_picture):
+    """A backbone encodes a picture only once per session, whichever test or command asks for it.
+
+    A picture is told by its pixels and the backbone by its weights, so any difference is computed anew.
+    """
+    real, memory = Backbone.forward, features_by_picture
+
+    def forward(self, pictures):
+        if self.training or pictures.requires_grad or pictures.device.type != "cpu":
+            return real(self, pictures)
+        if not hasattr(self, "digest_for_tests"):
+            self.digest_for_tests = (
+                repr(self.config),
+                digest(torch.stack([p.sum() for p in self.parameters()])),
+            )
+        keys = [(self.digest_for_tests, tuple(picture.shape), digest(picture)) for picture in pictures]
+        new = {key: picture for key, picture in zip(keys, pictures) if key not in memory}
+        if new:
+            memory.update(zip(new, real(self, torch.stack(list(new.values())))))
+        return torch.stack([memory[key] for key in keys])
+
+    monkeypatch.setattr(Backbone, "forward", forward)
+
+
+def digest(values):
+    return hashlib.sha1(values.detach().contiguous().numpy().tobytes()).digest()
 
 
 @pytest.fixture

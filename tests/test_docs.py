@@ -45,6 +45,14 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
 
 
+def test_source_files_that_are_named_exist():
+    for page in PAGES:
+        for name in re.findall(
+            r"`((?:tests|runs|benchmarks|docs|lastseen|lastseen_synth)/[\w/.]+\.\w+)`", prose(page)
+        ):
+            assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
 def test_every_page_is_in_the_table_of_contents():
     listed = set(LINK.findall((ROOT / "docs" / "README.md").read_text()))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
@@ -113,7 +121,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread", "remembered")
 @pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
 def test_python_blocks_run(folder, name, capsys):
     everything = {}

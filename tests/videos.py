@@ -12,6 +12,8 @@ import av
 import numpy as np
 from av.stream import Disposition
 
+from lastseen.video import Video
+
 COLUMNS, ROWS = 4, 3  # one black or white block per binary digit: numbers up to 4095
 CLOCK = Fraction(1, 90_000)  # seconds per tick of given times
 SPEED = {"libx264": {"preset": "veryfast"}, "libvpx": {"deadline": "realtime", "cpu-used": "8"}}
@@ -35,6 +37,18 @@ def number_in(image: np.ndarray) -> int:
     height, width = image.shape[:2]
     bits = [image[_block(bit, width, height)].mean() > 127 for bit in range(COLUMNS * ROWS)]
     return sum(1 << bit for bit, white in enumerate(bits) if white)
+
+
+def numbers(video: Video, fps: float = 5.0, **section: float) -> list[int]:
+    return [number_in(frame.image) for frame in video.frames(fps, **section)]
+
+
+def assert_helpful(error: Exception, path: Path, *words: str) -> None:
+    message = str(error)
+    assert message.startswith(f"{path}: ") and "\n" not in message
+    assert len(message.removeprefix(str(path))) < 180
+    for word in words:
+        assert word in message
 
 
 def corners(width: int = 64, height: int = 48) -> np.ndarray:

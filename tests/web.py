@@ -101,5 +101,6 @@ def served(settings: Settings, localizer: Localizer) -> Iterator[str]:
     finally:
         app.state.jobs.closed = True
         server.should_exit = True
-        thread.join(10)
+        thread.join(20)
         listening.close()
+    assert not thread.is_alive(), "the server did not end"

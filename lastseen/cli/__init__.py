@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from lastseen import __version__
+from lastseen.cli.affinity import affinity
 from lastseen.cli.doctor import doctor
 from lastseen.cli.evaluate import evaluate, validate
 from lastseen.cli.export import export
@@ -76,7 +77,7 @@ def _options(
 
 
 app.add_typer(index)
-for command in (find, serve, evaluate, validate, export, convert, synth, train, calibrate, doctor):
+for command in (find, serve, evaluate, validate, export, affinity, convert, synth, train, calibrate, doctor):
     app.command()(command)
 
 

@@ -38,10 +38,6 @@ def evaluate(
     absent: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Questions about absent things: adds the AUROC.")
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="training-free, or vqloc (the default)."),
-    ] = None,
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
@@ -69,15 +65,8 @@ def evaluate(
     else:
         if out is None:
             raise LastSeenError("--videos needs --out FILE.json for the answers")
-        if method not in (None, "training-free", "vqloc"):
-            raise LastSeenError(f"unknown method {method!r}; choose training-free or vqloc")
-        if method == "training-free" and weights is not None:
-            raise LastSeenError("method training-free takes no --weights")
         from lastseen.evaluate.benchmark import run_benchmark
-        from lastseen.localizer import TRAINING_FREE
 
-        if method == "training-free":
-            weights = Path(TRAINING_FREE)
         localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or ())
         with progress_bar("evaluating", "clips", quiet) as progress:
             content = run_benchmark(localizer, questions, videos, out, absent=asides, progress=progress)

@@ -1,7 +1,7 @@
-"""Annotation files -> questions, their true answers and the videos they are about.
+"""Types for annotation files: questions, their true answers and the videos they refer to.
 
     Annotations - VideoAnnotation - ClipAnnotation - QuestionGroup - Question - VisualCrop
-    (the file's tree in the file's order: the challenge file must repeat it)
+    (the file's tree in the file's order, which the challenge file must repeat)
 
 Frame numbers count sampled frames (5 per second) of the clip from 0. Boxes are in pixels of original_width x
 original_height; a video file of another size is scaled to that first. A question whose response track is
@@ -40,7 +40,7 @@ class Question:
     original_height: int
     truth: ResponseTrack | None
     truth_known: bool
-    occurrences: tuple[ResponseTrack, ...] = ()  # every one in the clip, before or after the question
+    occurrences: tuple[ResponseTrack, ...] = ()  # all in the clip, also after the question (EgoTracks)
     object_uid: str | None = None
 
     @property
@@ -66,7 +66,7 @@ class AbsentQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionGroup:
-    """One entry of a clip's `annotations`; it may have lost all its questions to `is_valid`."""
+    """One entry of a clip's `annotations`; it has no questions if all its query sets are invalid."""
 
     annotation_uid: str
     query_sets: tuple[str, ...]  # as in the file, the invalid ones included
@@ -80,7 +80,7 @@ class QuestionGroup:
 @dataclass(frozen=True, kw_only=True)
 class ClipAnnotation:
     video_uid: str
-    clip_uid: str | None  # null in the file: only the source video can serve
+    clip_uid: str | None  # null in the file: only the source video can be used
     video_start_sec: float
     video_end_sec: float
     fps: float

@@ -1,14 +1,17 @@
-"""Ego4D VQ2D annotation files, and files of the same schema: JSON -> the types of `lastseen.datasets`.
+"""Read Ego4D VQ2D annotation files, and files of the same schema, into the types of `lastseen.datasets`.
 
-Whatever is wrong with a file is one AnnotationError with the file, the place in it and what was expected.
-Also here: which video file a clip is in.
+EgoTracks files have the same schema with extra keys, so they are read here too (see `datasets.egotracks`).
+An invalid file raises one AnnotationError with the file, the place in it and what was expected there.
+`find_videos` matches clips to video files.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,16 +61,19 @@ def load_absent(path: str | Path) -> tuple[AbsentQuestion, ...]:
 
 
 def find_video(clip: ClipAnnotation, folder: str | Path) -> VideoSection | None:
-    """The clip's own file, or else the section of its source video; None if neither is there."""
+    """The clip's own file, or else the section of its source video; None if neither is below `folder`."""
     return _find(clip, _video_files(Path(folder)))
 
 
 def find_videos(annotations: Annotations, folder: str | Path) -> list[tuple[ClipAnnotation, VideoSection]]:
-    """Every clip that has questions, with its video; an error that counts the missing ones."""
+    """Every clip that has questions, with its video file, found at any depth below `folder`.
+
+    Raises an AnnotationError that counts the clips without a file, or names two files for one clip.
+    """
     files = _video_files(Path(folder))
     clips = [clip for clip in annotations.clips if clip.questions]
-    found = [(clip, section) for clip in clips if (section := _find(clip, files))]
-    missing = [clip for clip in clips if not _find(clip, files)]
+    sections = [(clip, _find(clip, files)) for clip in clips]
+    missing = [clip for clip, section in sections if section is None]
     if missing:
         wanted = ([clip.clip_uid, clip.video_uid] for clip in missing[:3])
         names = (" or ".join(f"{uid}.mp4" for uid in uids if uid) for uids in wanted)
@@ -77,7 +83,7 @@ def find_videos(annotations: Annotations, folder: str | Path) -> list[tuple[Clip
             f"{', '.join(names)}{more} (also as {' '.join(VIDEO_SUFFIXES[1:])}); "
             "put the clips or their source videos there"
         )
-    return found
+    return [(clip, section) for clip, section in sections if section is not None]
 
 
 def split_tracks(numbered: Iterable[tuple[int, Box]], fps: float, score: float) -> tuple[ResponseTrack, ...]:
@@ -97,12 +103,21 @@ def split_tracks(numbered: Iterable[tuple[int, Box]], fps: float, score: float) 
 
 
 def one_track(numbered: Iterable[tuple[int, Box]], fps: float, score: float) -> ResponseTrack | None:
-    """The same for boxes that must be a single track; None if there are none."""
+    """Like `split_tracks`, for boxes that must form a single track; None if there are no boxes."""
     tracks = split_tracks(numbered, fps, score)
     if len(tracks) > 1:
         jump = f"frames jump from {tracks[0].last_frame} to {tracks[1].first_frame}"
         raise TrackError(f"{jump}; a track has a box on every frame from its first to its last")
     return tracks[0] if tracks else None
+
+
+def last_occurrence(occurrences: Iterable[ResponseTrack], end_frame: int) -> ResponseTrack | None:
+    """The last track that begins before `end_frame`, cut off there; None if there is none."""
+    earlier = [track for track in occurrences if track.first_frame < end_frame]
+    if not earlier:
+        return None
+    last = max(earlier, key=lambda track: track.first_frame)
+    return replace(last, boxes=last.boxes[: end_frame - last.first_frame])
 
 
 def read_json(path: Path, error: type[LastSeenError]) -> Any:
@@ -134,36 +149,46 @@ def _clip(node: _Node, video_uid: str) -> ClipAnnotation:
         video_start_sec=start,
         video_end_sec=end,
         fps=fps,
-        groups=tuple(_group(group, fps) for group in node.items("annotations")),
+        groups=tuple(_group(group, fps, round((end - start) * fps)) for group in node.items("annotations")),
     )
 
 
-def _group(node: _Node, fps: float) -> QuestionGroup:
+def _group(node: _Node, fps: float, clip_frames: int) -> QuestionGroup:
     uid = node.text("annotation_uid")
     sets = node.child("query_sets")
     nodes = {name: sets.child(name) for name in sets.mapping()}
     # An invalid query set is not read any further: its other fields may be missing.
     valid = {name: query for name, query in nodes.items() if query.flag("is_valid")}
-    questions = tuple(_question(query, uid, name, fps) for name, query in valid.items())
+    questions = tuple(_question(query, uid, name, fps, clip_frames) for name, query in valid.items())
     return QuestionGroup(annotation_uid=uid, query_sets=tuple(nodes), questions=questions)
 
 
-def _question(node: _Node, annotation_uid: str, query_set: str, fps: float) -> Question:
+def _question(node: _Node, annotation_uid: str, query_set: str, fps: float, clip_frames: int) -> Question:
     crop = _crop(node.child("visual_crop"), Path(node.file).parent)
     first = next(chain(node.items_if_any("response_track"), node.items_if_any("lt_track")), None)
     size = _original_size(first) if first else (crop.original_width, crop.original_height)
+    occurrences = _tracks(node, "lt_track", size, fps, split_tracks)
+    truth, truth_known = (
+        _tracks(node, "response_track", size, fps, one_track),
+        not node.lacks("response_track"),
+    )
+    query_frame = (
+        node.whole("query_frame") if not occurrences or not node.lacks("query_frame") else clip_frames
+    )
+    if occurrences and not truth_known:
+        truth, truth_known = last_occurrence(occurrences, query_frame), True
     return Question(
         annotation_uid=annotation_uid,
         query_set=query_set,
-        query_frame=node.whole("query_frame"),
+        query_frame=query_frame,
         object_title=node.text_if_any("object_title") or "",
         object_uid=node.text_if_any("object_uid"),
         crop=crop,
         original_width=size[0],
         original_height=size[1],
-        truth=_tracks(node, "response_track", size, fps, one_track),
-        truth_known=not node.lacks("response_track"),
-        occurrences=_tracks(node, "lt_track", size, fps, split_tracks),
+        truth=truth,
+        truth_known=truth_known,
+        occurrences=occurrences,
     )
 
 
@@ -210,22 +235,42 @@ def _original_size(node: _Node) -> tuple[int, int]:
     return node.whole("original_width", least=1), node.whole("original_height", least=1)
 
 
-def _find(clip: ClipAnnotation, files: dict[str, Path]) -> VideoSection | None:
+def _find(clip: ClipAnnotation, files: dict[str, list[Path]]) -> VideoSection | None:
     if clip.clip_uid and clip.clip_uid in files:
-        return VideoSection(path=files[clip.clip_uid])
+        return VideoSection(path=_only(clip.clip_uid, files))
     if clip.video_uid in files:
         start, end = clip.video_start_sec, clip.video_end_sec
-        return VideoSection(path=files[clip.video_uid], start_s=start, end_s=end)
+        return VideoSection(path=_only(clip.video_uid, files), start_s=start, end_s=end)
     return None
 
 
-def _video_files(folder: Path) -> dict[str, Path]:
+def _only(uid: str, files: dict[str, list[Path]]) -> Path:
+    """The uid's file. Of several in one folder the suffix listed first wins; two folders are an error."""
+    first, *others = sorted(files[uid], key=lambda path: VIDEO_SUFFIXES.index(path.suffix.lower()))
+    elsewhere = [path for path in others if path.parent != first.parent and path.resolve() != first.resolve()]
+    if elsewhere:
+        raise AnnotationError(
+            f"two files for {uid}: {first} and {elsewhere[0]}; remove or rename one of them"
+        )
+    return first
+
+
+def _video_files(folder: Path) -> dict[str, list[Path]]:
+    """Video files at any depth below the folder, by their names without suffix."""
     if not folder.is_dir():
         raise AnnotationError(f"{folder}: no such folder; give the folder that holds the video files")
-    # Of two files with one name the suffix listed first wins: a dictionary keeps the last one.
-    suffixes = reversed(VIDEO_SUFFIXES)
-    files = sorted(folder.iterdir())
-    return {path.stem: path for suffix in suffixes for path in files if path.suffix.lower() == suffix}
+    files: dict[str, list[Path]] = {}
+    walked = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        if (real := Path(parent).resolve()) in walked:  # a link to a folder above it would never end
+            folders.clear()
+            continue
+        walked.add(real)
+        for path in (Path(parent, name) for name in sorted(names)):
+            if path.suffix.lower() in VIDEO_SUFFIXES:
+                files.setdefault(path.stem, []).append(path)
+    return files
 
 
 class _Node:

@@ -1,17 +1,22 @@
-"""The challenge's prediction file: write it, read it, say everything that is wrong with it, score it.
+"""The challenge's prediction file: write, read, validate and score it.
 
     {version, challenge, results: {videos: [{video_uid, clips: [{clip_uid, predictions:
       [{annotation_uid, query_sets: {"1": {bboxes: [{fno, x1, x2, y1, y2}], score}}}]}]}]}}
 
-Videos, clips and predictions stand in the order of the annotation file, every valid query set has an
-answer, and "not seen" is {"bboxes": [], "score": 0.0}. Other keys are left alone; one of them is ours:
+Videos, clips and predictions are in the order of the annotation file, every valid query set has an answer,
+and "not seen" is {"bboxes": [], "score": 0.0}. Unknown keys are ignored. We add one key of our own:
 "absent": [{query_uid, score}], the answers to questions about absent things.
 
-We refuse what any official script refuses, and more: a score that is not a number (only the last official
-step trips over it) or boxes without coordinates. A `warning: ` marks what the official evaluation accepts
-and we score like it does: another version, no annotation_uid (the place tells), boxes turned over or empty
-(they overlap nothing), frames the question may not use, negative scores. What is written for an invalid
-query set is ignored, as in the official evaluation; we write "not seen" there.
+`version` must be that of the annotation file, which is what the official evaluation asserts and what we
+write. The official validator asserts "1.0" instead, so a file can satisfy both only if the annotations are
+of version "1.0". We therefore refuse a version that every official script refuses, and warn of one that
+only some of them accept.
+
+Otherwise we refuse what any official script refuses, and more: a score that is not a number (only the last
+official step fails on it) and boxes without coordinates. Lines that begin with `warning: ` are about what the
+official evaluation accepts, and we score it as it does: a missing annotation_uid (the position identifies
+it), inverted or empty boxes (they overlap nothing), frames at or after the question, negative scores. An
+answer to an invalid query set is ignored, as in the official evaluation; we write "not seen" there.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from lastseen.files import whole_file
 from lastseen.track import ResponseTrack
 
 CHALLENGE = "ego4d_vq2d_challenge"
-VERSION = "1.0"  # the official validator takes no other, the official evaluation takes any
+VALIDATOR_VERSION = "1.0"  # the only one that the official validator accepts
 WARNING = "warning: "
 CORNERS = ("x1", "x2", "y1", "y2")
 
@@ -43,12 +48,15 @@ def build_predictions(
     answers: Mapping[Key, ResponseTrack | None],
     absent: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The file's content; a question without an answer is "not seen". `absent` is query_uid -> score."""
+    """The content of the prediction file; a question without an answer is "not seen".
+
+    `absent` maps query_uid to score.
+    """
     keys = [question.key for question in annotations.questions]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise AnnotationError(
-            f"{annotations.path}: annotation {twice[0]}, query set {twice[1]} stands there twice"
+            f"{annotations.path}: annotation {twice[0]}, query set {twice[1]} is there twice"
         )
     if strangers := sorted(set(answers) - set(keys)):
         raise PredictionsError(
@@ -59,7 +67,11 @@ def build_predictions(
         {"video_uid": video.video_uid, "clips": [_clip_predictions(clip, answers) for clip in video.clips]}
         for video in annotations.videos
     ]
-    predictions: dict[str, Any] = {"version": VERSION, "challenge": CHALLENGE, "results": {"videos": videos}}
+    predictions: dict[str, Any] = {
+        "version": annotations.version,
+        "challenge": CHALLENGE,
+        "results": {"videos": videos},
+    }
     if absent:
         predictions["absent"] = [{"query_uid": uid, "score": float(score)} for uid, score in absent.items()]
     return predictions
@@ -75,7 +87,7 @@ def write_predictions(predictions: Mapping[str, Any], path: str | Path) -> None:
 
 
 def read_predictions(path: str | Path) -> dict[str, Any]:
-    """The file's JSON object; check_predictions says whether it fits an annotation file."""
+    """The file's JSON object; `check_predictions` compares it with an annotation file."""
     predictions = read_json(Path(path), PredictionsError)
     if not isinstance(predictions, dict):
         raise PredictionsError(
@@ -85,10 +97,10 @@ def read_predictions(path: str | Path) -> dict[str, Any]:
 
 
 def check_predictions(annotations: Annotations, predictions: Any) -> list[str]:
-    """Everything that is wrong, one line each; lines with `warning: ` do not keep it from being scored."""
+    """Every problem, one line each; a file whose problems all begin with `warning: ` can be scored."""
     if not isinstance(predictions, dict):
         return [f"expected an object with version, challenge and results, got {shown(predictions)}"]
-    problems = [*_check_head(predictions), *_check_absent(predictions.get("absent", []))]
+    problems = [*_check_head(predictions, annotations.version), *_check_absent(predictions.get("absent", []))]
     results = predictions.get("results", {})
     if not isinstance(results, dict):
         return [*problems, f'results: expected an object with "videos", got {shown(results)}']
@@ -109,12 +121,12 @@ def check_predictions(annotations: Annotations, predictions: Any) -> list[str]:
 
 
 def read_answers(annotations: Annotations, predictions: Any) -> dict[Key, Answer]:
-    """Every valid question's answer, or a PredictionsError with the first problem."""
+    """The answer to every valid question; raises a PredictionsError with the first problem."""
     return {question.key: answer for _, question, answer in _answered(annotations, predictions)}
 
 
 def answer_from(bboxes: Sequence[Mapping[str, Any]], score: float, fps: float) -> Answer:
-    """The challenge's boxes, in any order, as an answer; a PredictionsError if they are no single track."""
+    """Boxes of the challenge file, in any order, as an answer; they must form a single track."""
     numbered = [(int(box["fno"]), Box(box["x1"], box["y1"], box["x2"], box["y2"])) for box in bboxes]
     try:
         return Answer(track=one_track(numbered, fps, score), score=score)
@@ -130,10 +142,10 @@ def score_file(
     draws: int = 1000,
     seed: int = 0,
 ) -> Report:
-    """Score a prediction file; `absent` says which videos the file's "absent" answers are about.
+    """Score a prediction file; `absent` names the videos of the file's "absent" answers.
 
-    Questions whose true track is empty are absent ones too. Without any absent question there is no
-    AUROC; without `absent` the file's "absent" scores make one without an interval.
+    Questions whose true track is empty count as absent, too. Without any absent question there is no AUROC;
+    without `absent`, the file's "absent" scores give an AUROC without an interval.
     """
     outcomes, absent_scores = [], _absent_scores(annotations, predictions, absent)
     for clip, question, answer in _answered(annotations, predictions):
@@ -216,15 +228,22 @@ def _absent_scores(
     return [AbsentScore(video_uid=videos.get(one.clip_uid), score=scores[one.query_uid]) for one in absent]
 
 
-def _check_head(predictions: Mapping[str, Any]) -> Iterator[str]:
+def _check_head(predictions: Mapping[str, Any], annotated_version: str) -> Iterator[str]:
     for key in ("version", "challenge", "results"):
         if key not in predictions:
             yield f'"{key}" is missing'
-    version = predictions.get("version", VERSION)
+    version = predictions.get("version", annotated_version)
     if not isinstance(version, str):
         yield f"version: expected a string, got {shown(version)}"
-    elif version != VERSION:
-        yield f'{WARNING}version: the official validator expects "{VERSION}", got {shown(version)}'
+    elif version not in (annotated_version, VALIDATOR_VERSION):
+        yield f"version: expected {shown(annotated_version)}, as in the annotations, got {shown(version)}"
+    elif version != annotated_version:
+        yield (
+            f"{WARNING}version: the official evaluation expects that of the annotations, "
+            f"{shown(annotated_version)}, got {shown(version)}"
+        )
+    elif version != VALIDATOR_VERSION:
+        yield f'{WARNING}version: the official validator expects "{VALIDATOR_VERSION}", got {shown(version)}'
     if predictions.get("challenge", CHALLENGE) != CHALLENGE:
         yield f'challenge: expected "{CHALLENGE}", got {shown(predictions["challenge"])}'
 
@@ -239,7 +258,7 @@ def _check_absent(absent: Any) -> Iterator[str]:
         if not isinstance(uid, str) or not is_number(score):
             yield f"absent[{i}]: expected {{query_uid: a string, score: a number}}, got {shown(item)}"
         elif uid in seen:
-            yield f"absent[{i}].query_uid: {shown(uid)} stands there twice"
+            yield f"absent[{i}].query_uid: {shown(uid)} is there twice"
         seen.add(uid if isinstance(uid, str) else None)
 
 
@@ -251,10 +270,10 @@ def _pair_up(
     holder_place: str,
     problems: list[str],
 ) -> list[tuple[int, str, dict[str, Any]]]:
-    """(position in the annotation file, place, item) of every item of holder[name] that can be told apart.
+    """(position in the annotation file, place, item) of every item of holder[name] that can be identified.
 
-    Items are found by their uid and not by their place, so one that is missing or misplaced is one problem
-    and does not turn everything after it into problems.
+    Items are matched by uid and not by position, so a missing or misplaced one is a single problem and does
+    not make a problem of everything after it.
     """
     place = f"{holder_place}.{name}"
     items = holder.get(name)

@@ -1,4 +1,4 @@
-"""The official VQ2D metrics, and beside them what they leave out: hit rates, intervals, sizes, absence.
+"""The official VQ2D metrics, and ours: hit rates, confidence intervals, size classes, present/absent AUROC.
 
     Outcome  --measure-->  Measurements  --evaluate-->  Report
     one question           arrays, once                 every metric with its 95 % interval
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One question after the fact: what is true and what was answered."""
+    """One answered question: its true track and its answers."""
 
     video_uid: str
     truth: ResponseTrack
@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class AbsentScore:
-    """How sure the answer to a question about an absent thing was; video_uid None: not known."""
+    """The score of the answer to a question about an absent thing; video_uid may be unknown (None)."""
 
     video_uid: str | None
     score: float
@@ -82,7 +82,7 @@ class AbsentScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """How an answer lies on the truth. Volumes are box areas summed over frames."""
+    """Overlap of an answer with the truth. Volumes are box areas summed over frames."""
 
     tiou: float
     stiou: float
@@ -93,7 +93,7 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """Everything the metrics need: Q questions, and their A answers in order of the questions."""
+    """The numbers behind the metrics: of Q questions, and of their A answers in the same order."""
 
     video: np.ndarray  # [Q] index
     track_area: np.ndarray  # [Q] largest box of the truth
@@ -284,13 +284,13 @@ def _auroc_estimate(
     scores = np.array([one.score for one in absent], float)
     where = [videos.get(one.video_uid or "", -1) for one in absent]
     if not absent or -1 in where:
-        counts = counts[:0]  # what is asked of an unknown video cannot be drawn with its video
+        counts = counts[:0]  # an absent question of an unknown video cannot be resampled with its video
     drawn = _auroc(measured.best_score, scores, counts[:, measured.video], counts[:, np.array(where, int)])
     return _estimate(auroc(measured.best_score, scores), drawn)
 
 
 def _estimate(value: float | None, drawn: np.ndarray) -> Estimate:
-    # A draw may hold no question of this group; it says nothing then.
+    # A draw without a question of this group has no value; it is left out.
     drawn = drawn[~np.isnan(drawn)]
     if value is None or not len(drawn):
         return Estimate(value=value)
@@ -299,7 +299,7 @@ def _estimate(value: float | None, drawn: np.ndarray) -> Estimate:
 
 
 def _values(measured: Measurements, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Every metric, [D], for D weightings of the questions, [D, Q]; a weight is how often it was drawn."""
+    """Every metric, [D], for D weightings [D, Q] of the questions; a weight is a number of draws."""
     questions = weights.sum(axis=1)
     temporal, unranked_t = _average_precisions(measured, measured.tiou, weights)
     spatial, unranked_st = _average_precisions(measured, measured.stiou, weights)
@@ -320,9 +320,9 @@ def _values(measured: Measurements, weights: np.ndarray) -> dict[str, np.ndarray
 def _average_precisions(
     measured: Measurements, ious: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """AP at each threshold, [4, D], and the AP at the first one that a constant score would give, [D].
+    """AP at each threshold, [4, D], and the AP at the first threshold if all scores were equal, [D].
 
-    Answers with one score are one step of the curve: precision times recall, whatever their order.
+    With equal scores the curve has a single step: AP is precision times recall, whatever the order.
     A question drawn w times stands w times in the ranking, one copy behind the other; the copies of a hit
     only raise the precision, so taking them in one step leaves the interpolated curve as it is.
     """
@@ -357,12 +357,12 @@ def _auroc(
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, 0 where there is no whole."""
+    """part / whole, 0 where the whole is zero."""
     return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, NaN where there is no whole: of no questions nothing is known."""
+    """part / whole, NaN where the whole is zero (no questions)."""
     return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
 
 
@@ -371,12 +371,12 @@ def _boxes_px(track: ResponseTrack | None) -> np.ndarray:
 
 
 def _areas(boxes_px: np.ndarray) -> np.ndarray:
-    # Signed like the official one: a box turned over on one side only counts negative.
+    # Signed, as in the official code: a box inverted along one axis has a negative area.
     return (boxes_px[:, 2] - boxes_px[:, 0]) * (boxes_px[:, 3] - boxes_px[:, 1])
 
 
 def _total(values: np.ndarray) -> float:
-    # One by one, as the official sum: at a threshold the last bit decides.
+    # Summed sequentially, as in the official code: at a threshold the last bit can decide.
     return float(sum(values.tolist()))
 
 

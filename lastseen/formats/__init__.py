@@ -1,4 +1,4 @@
-"""An answer as a file that other programs read: one module for each family of formats.
+"""Export answers to the file formats of other programs, one module per family of formats.
 
     write_answer("walk.xml", answer)              ->  CVAT, by the ending
     write_answer("walk.json", answer, "coco")     ->  COCO, by name
@@ -61,7 +61,7 @@ def format_answer(answer: Answer, format: str) -> str:
 
 
 def find_format(name: str | None, path: str | os.PathLike[str] | None = None) -> Format:
-    """By name, or else by what a file's name ends in."""
+    """The format of this name, or else the one for the file's ending."""
     if name is not None:
         if name not in FORMATS:
             raise OutputError(f"unknown format {name!r}; choose one of {', '.join(FORMATS)}")

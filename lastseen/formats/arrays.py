@@ -1,4 +1,4 @@
-"""Tracks as NumPy arrays, the way detection libraries take them.
+"""Tracks as NumPy arrays, in the layout of detection libraries.
 
 arrays = to_arrays(tracks)
 for frame in np.unique(arrays.frame):
@@ -20,7 +20,7 @@ from lastseen.track import ResponseTrack
 
 @dataclass(frozen=True, eq=False)
 class TrackArrays:
-    """One row a box, in time order; empty arrays keep their shapes."""
+    """One row per box, in time order; empty arrays keep their shapes."""
 
     xyxy: np.ndarray  # [n, 4] float32, pixels
     confidence: np.ndarray  # [n] float32

@@ -28,6 +28,6 @@ def _ms(time_s: float) -> int:
 
 
 def _plain(text: str) -> str:
-    """One line in which nothing is markup, nor an arrow that would begin a cue."""
+    """One line with markup escaped and without an arrow, which would begin a cue."""
     one_line = " ".join(text.split())
     return one_line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

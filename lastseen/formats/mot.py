@@ -1,4 +1,4 @@
-"""MOT Challenge: one line a frame, everything counted from 1."""
+"""MOT Challenge: one line per frame; frames and ids count from 1."""
 
 from __future__ import annotations
 

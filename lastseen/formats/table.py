@@ -1,4 +1,4 @@
-"""CSV: one line a box, for spreadsheets and data frames."""
+"""CSV: one line per box, for spreadsheets and data frames."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class AugmentConfig:
     flip: float = 0.5  # chance
     crop_scale: float = 0.66  # least share of the area that is kept; 1: no crop
     crop_ratio: float = 0.2  # the crop's aspect is the frame's times [1 - x, 1 + x]
-    least_left: float = 0.25  # a thing of which less is left in the crop is not visible any more
+    least_left: float = 0.25  # a thing of which less is left in the crop is neither visible nor absent
     grey: float = 0.0  # chances from here on
     blur: float = 0.0
     degrade: float = 0.0  # down and up again, and coarse colours, as a bad encoder does
@@ -55,19 +55,30 @@ class Crop(NamedTuple):
     height: int
 
 
+class AugmentedClip(NamedTuple):
+    """`augment_clip`'s output, shaped like its input."""
+
+    frames: Tensor
+    boxes_unit: Tensor
+    visible: Tensor
+    is_sliver: Tensor  # the crop left too little of a visible thing to call it visible, but not nothing
+
+
 def augment_clip(
     frames: Tensor, boxes_unit: Tensor, visible: Tensor, config: AugmentConfig, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Frames [t, 3, h, w] in [0, 1], boxes [t, 4] in their unit square, visible [t] -> the same, changed."""
+) -> AugmentedClip:
+    """Augment frames [t, 3, h, w] in [0, 1] with boxes [t, 4] in their unit square and visible [t]."""
+    is_sliver = torch.zeros_like(visible)
     height, width = frames.shape[-2:]
     if config.crop_scale < 1:
         crop = draw_crop(width, height, config, generator)
         frames = cropped(frames, crop)
         boxes_unit, left = boxes_in_crop(boxes_unit, crop, width, height)
+        is_sliver = visible & (left > 0) & (left < config.least_left)
         visible = visible & (left >= config.least_left)
     if _chance(config.flip, generator):
         frames, boxes_unit = flipped(frames, boxes_unit)
-    return augment_colours(frames, config, generator), boxes_unit, visible
+    return AugmentedClip(augment_colours(frames, config, generator), boxes_unit, visible, is_sliver)
 
 
 def augment_query(query: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:

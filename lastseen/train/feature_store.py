@@ -295,7 +295,7 @@ class FeatureStore:
         sides = np.array([width, height, width, height], np.float32)
         boxes, visible = torch.from_numpy(census.boxes_px / sides), torch.from_numpy(census.visible)
         frames = images.permute(0, 3, 1, 2).float() / 255
-        frames, boxes, visible = augment_clip(
+        frames, boxes, visible, _ = augment_clip(  # slivers: visible in the census, not here, so unknown
             frames, boxes.nan_to_num(), visible, self.data.augment, generator
         )
         box = Letterbox.square(width, height, self.model.image_size)

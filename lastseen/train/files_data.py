@@ -1,8 +1,12 @@
-"""Training clips out of annotated videos on disk: VQ2D's response tracks, EgoTracks' occurrences.
+"""Training clips from annotated videos on disk: VQ2D response tracks or EgoTracks occurrences.
 
-A clip is `clip_length` frames at the annotation's rate (5 a second) that show part of an occurrence at a
-random phase or, for some, nothing of it. Pictures become tensors exactly as at inference. A video is opened
-when it is first needed.
+A clip is `clip_length` frames at the annotation's rate (5 a second). It shows part of an occurrence at a
+random phase or, in a share of the clips, none of it. Pictures become tensors exactly as at inference. A
+video is opened when it is first needed.
+
+Only certain labels count. A VQ2D response track is the *last* occurrence before the question: between its
+end and the question the thing is certainly absent, but before it earlier occurrences may be unlabelled, and
+after the question nothing is labelled at all. EgoTracks labels every occurrence, so all its frames count.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ LEAST_SHOWN = 3  # frames of the occurrence in a clip, where it has so many
 class FilesData:
     annotations: str = ""  # a VQ2D or EgoTracks file
     videos: str = ""  # the folder of its clips or source videos
-    absent_share: float = 0.1  # of clips that do not show their thing
+    absent_share: float = 0.1  # of clips that certainly do not show their thing
     workers: int = 4  # threads that decode ahead
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
@@ -46,9 +50,11 @@ class Example(NamedTuple):
     question: Question
 
     @property
-    def last_known(self) -> float:
-        """Up to which frame the truth is known: an EgoTracks track covers the clip, a VQ2D track the past."""
-        return np.inf if self.question.occurrences else self.question.query_frame
+    def labelled(self) -> tuple[float, float]:
+        """The frames [first, end) in which the thing is known to be visible or known to be absent."""
+        if self.question.occurrences or self.question.truth is None:
+            return 0, np.inf
+        return self.question.truth.first_frame, self.question.query_frame
 
 
 class Sample(NamedTuple):
@@ -134,7 +140,7 @@ class VideoClips:
         content = resized(frames, letterbox.content_width, letterbox.content_height)
         sides = np.array([video.width, video.height] * 2)
         unit = torch.from_numpy(boxes_px / sides).float()
-        content, unit, visible = augment_clip(content, unit, visible, self.data.augment, generator)
+        content, unit, visible, is_sliver = augment_clip(content, unit, visible, self.data.augment, generator)
         view = query_of(example.question, video, example.clip.fps).views[0]
         query = query_crop(torch.from_numpy(view.picture), view.box, self.model.query_px)[0]
         boxes = letterbox.to_unit(unit.numpy() * sides)
@@ -143,7 +149,7 @@ class VideoClips:
             query=normalised(augment_query(query, self.data.augment, generator)),
             boxes_unit=torch.from_numpy(boxes).float(),
             visible=visible,
-            known=known,
+            known=known & ~is_sliver,
             example=example,
         )
 
@@ -158,8 +164,11 @@ class VideoClips:
 def draw_start(
     example: Example, frames: int, time: int, absent_share: float, rng: np.random.Generator
 ) -> int:
-    """The clip's first frame: one that shows part of an occurrence or, by chance, none of any."""
-    end = int(max(time, min(frames, example.last_known)))
+    """The clip's first frame. The clip shows part of an occurrence or, with a chance of `absent_share`, only
+    frames in which the thing is certainly absent, if there are that many in a row.
+    """
+    first_labelled, end_labelled = example.labelled
+    end = int(max(time, min(frames, end_labelled)))
     starts = np.arange(end - time + 1)
     spans = [(track.first_frame, track.last_frame) for track in known_occurrences(example.question)]
     shown = np.array(
@@ -168,12 +177,13 @@ def draw_start(
             for first, last in spans
         ]
     )
-    without = starts[shown.sum(0) == 0]
+    is_labelled = (starts >= first_labelled) & (starts + time <= min(frames, end_labelled))
+    without = starts[(shown.sum(0) == 0) & is_labelled]
     if len(without) and rng.random() < absent_share:
         return int(rng.choice(without))
     chosen = shown[rng.integers(len(spans))]
     fitting = starts[chosen >= max(1, min(LEAST_SHOWN, chosen.max()))]
-    if not len(fitting):  # an occurrence after all that can be read: any other will do
+    if not len(fitting):  # this occurrence is past the end of the video: take any other
         fitting = starts[shown.sum(0) > 0] if shown.any() else starts
     return int(rng.choice(fitting))
 
@@ -181,7 +191,7 @@ def draw_start(
 def _read(example: Example, video: Video, start: int, time: int) -> tuple[Tensor, np.ndarray, Tensor, Tensor]:
     """Frames [t, h, w, 3] uint8, boxes [t, 4] in pixels of the video, visible [t], known [t].
 
-    A video that ends early is held at its last frame, of which nothing is known.
+    A video that ends early repeats its last frame, which is not known.
     """
     fps, question = example.clip.fps, example.question
     images = [frame.image for frame in video.frames(fps, start / fps, (start + time) / fps)]
@@ -197,17 +207,18 @@ def _read(example: Example, video: Video, start: int, time: int) -> tuple[Tensor
             if 0 <= number < read and inside.area > 0:
                 boxes[number], visible[number] = inside.xyxy, True
     numbers = torch.arange(time)
-    known = (numbers < read) & (start + numbers < example.last_known)
+    first_labelled, end_labelled = example.labelled
+    known = (numbers < read) & (start + numbers >= first_labelled) & (start + numbers < end_labelled)
     return torch.from_numpy(np.stack(images)), boxes, visible & known, known
 
 
 def _name(example: Example) -> str:
-    """Of the thing: its own id if the file has one; otherwise no thing is in two videos."""
+    """The thing's own id if the file has one; otherwise no thing is assumed to be in two videos."""
     return example.question.object_uid or f"{example.clip.video_uid}/{'/'.join(example.question.key)}"
 
 
 def _things_by_video(examples: Sequence[Example]) -> dict[str, frozenset[str]]:
-    """All that a video shows, as far as is known. A clip of the same video is never unrelated."""
+    """The things that each video is known to show; clips of one video are thus never unrelated."""
     shown: dict[str, set[str]] = {}
     for example in examples:
         shown.setdefault(example.clip.video_uid, set()).add(_name(example))

@@ -1,10 +1,11 @@
-"""Video files as pictures at a steady rate, and pictures as a video file.
+"""Read video files as frames sampled at a constant rate, and write images as video files.
 
-    Video(path).frames(fps=5)  ->  Frame, Frame, ...     sample n: what is on display at n / fps seconds
-    VideoWriter(path, ...)     <-  image, image, ...     an mp4 that is complete or not there at all
+    Video(path).frames(fps=5)  ->  Frame, Frame, ...     sample n: the frame displayed at n / fps seconds
+    VideoWriter(path, ...)     <-  image, image, ...     an mp4 that is complete or not there
 
-This room alone imports a decoder (PyAV), and only when a video is opened. Times are the file's own
-timestamps from its first frame on: number / average rate is up to a second off at variable frame rates.
+Only this package imports a decoder (PyAV), and only when a video is opened. Times are the file's own
+timestamps, counted from its first frame: frame number / average rate can be a second off at variable frame
+rates.
 """
 
 from __future__ import annotations
@@ -108,11 +109,11 @@ class Video:
                 yield Frame(n, n / fps, image)
 
     def _images(self, times_s: Iterable[float], ahead: int = 0) -> Generator[np.ndarray, None, None]:
-        """What is on display at each of the times, which ascend."""
+        """The image displayed at each of the times, which must ascend."""
         shown = self._shown(times_s)
         pictures: Iterator[tuple[np.ndarray, int]] = map(self._picture, shown)
         if ahead:
-            # The decoder has threads of its own; it is the conversion to RGB that would hold it up.
+            # The decoder has its own threads; the conversion to RGB would stall it, so others do that.
             pictures = done_ahead(shown, self._picture, depth=ahead, workers=min(4, os.cpu_count() or 1))
         for image, times in pictures:
             yield image
@@ -123,7 +124,7 @@ class Video:
         return self._file.upright(shown[0]), shown[1]
 
     def _shown(self, times_s: Iterable[float]) -> Generator[tuple[VideoFrame, int], None, None]:
-        """Frames that are on display at some of the times, and at how many of them."""
+        """Frames displayed at one or more of the times, each with the number of those times."""
         wanted = (self.start_s + time_s + ROUNDING_S for time_s in times_s)
         next_s, until_s = next(wanted, None), 0.0
         if next_s is None:
@@ -143,7 +144,7 @@ class Video:
 
 @dataclass(frozen=True)
 class _File:
-    """What one look at a file tells; seconds count from the first frame."""
+    """Properties of a file; seconds count from the first frame."""
 
     width: int  # as stored
     height: int
@@ -155,7 +156,7 @@ class _File:
     promised_s: float  # when it ends according to the header
 
     def upright(self, frame: VideoFrame) -> np.ndarray:
-        # Naming the size keeps a stream that changes it midway in one coordinate system.
+        # A fixed size keeps one coordinate system if the stream changes its size midway.
         stored = frame.to_ndarray(format="rgb24", width=self.width, height=self.height, threads=1)
         return np.ascontiguousarray(np.rot90(stored, self.quarter_turns))
 
@@ -165,9 +166,9 @@ def _inspect(path: Path) -> _File:
         origin_s, frame = next(source.frames(), (0.0, None))
         if frame is None:
             raise VideoError(f"{path}: none of its {source.codec} frames can be decoded; copy it again")
-        # In AVI pictures lag behind their packets by a constant.
+        # In AVI, frames lag behind their packets by a constant.
         start_s = source.header_start_s if source.is_avi else origin_s
-    # The last seconds tell the end of a whole file, which may be hours long; else it is read through.
+    # The last seconds are enough to find the end of an intact file; a damaged one is read through.
     for skip_to_s in (source.header_end_s - 2, -math.inf):
         with _opened(path) as source:
             last_s, end_s, reached_s = source.extent(skip_to_s)
@@ -238,12 +239,12 @@ class _Source:
 
     def seek(self, stamp_s: float) -> None:
         """Go to a keyframe before stamp_s; formats without an index may land after it."""
-        with suppress(self._av.FFmpegError):  # then reading goes on where it was, as the times tell
+        with suppress(self._av.FFmpegError):  # then reading continues where it was
             self.container.seek(int(stamp_s / self.time_base), stream=self.stream)
 
     def packets(self, *streams: VideoStream) -> Iterator[Packet[Any]]:
-        """Packets to the end of what can be read."""
-        for _ in range(1000):  # damaged stretches are no reason to stop
+        """Packets up to the last readable one."""
+        for _ in range(1000):  # read on after damaged parts
             try:
                 for packet in self.container.demux(*streams):
                     # Empty packets (PyAV's last, or AVI's "same picture again") would end decoding.
@@ -259,7 +260,7 @@ class _Source:
         """Decoded frames with their times, in display order."""
         stamp_s = -1 / self.fps
         for packet in chain(self.packets(self.stream), (None,)):
-            # After a seek into the middle of a group, what comes before a keyframe is garbage.
+            # After a seek into the middle of a group, frames before the next keyframe are corrupt.
             if from_keyframe and packet is not None and not packet.is_keyframe:
                 continue
             from_keyframe = False
@@ -272,7 +273,7 @@ class _Source:
                 yield stamp_s, frame
 
     def extent(self, skip_to_s: float) -> tuple[float, float, float]:
-        """Start and end of the last frame, and the end of what the header speaks of; nothing is decoded."""
+        """Start and end of the last frame, and the end according to the header; nothing is decoded."""
         if self.can_seek and skip_to_s > self.header_start_s:
             self.seek(skip_to_s)
         last_s = end_s = other_s = stamp_s = -math.inf

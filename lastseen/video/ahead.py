@@ -1,4 +1,4 @@
-"""Work done before it is asked for: decoding runs while a model computes."""
+"""Prefetching: decode in a thread while the model computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-LOOK_S = 0.1  # how soon a reader that waits for room notices that nobody wants more
+LOOK_S = 0.1  # how often a waiting producer checks whether the consumer has stopped
 
 
 def done_ahead(

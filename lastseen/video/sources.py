@@ -1,4 +1,4 @@
-"""Pictures from where they are made: cameras and network streams. And when a file was recorded."""
+"""Read frames from cameras and network streams, and the recording time of a file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from av import FFmpegError, Packet, VideoFrame, VideoStream
 
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "{}")}
-TIMEOUT_S = 10.0  # without a picture for so long, a stream has ended
-JUMP_S = 10.0  # a clock that moves further between two pictures was set anew
-WAITING = 32  # sampled pictures held for a consumer that is busy; later ones are lost
+TIMEOUT_S = 10.0  # a stream without a frame for this long has ended
+JUMP_S = 10.0  # a larger step between two timestamps means that the clock was reset
+WAITING = 32  # sampled frames buffered for a busy consumer; later ones are dropped
 DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
 
 
@@ -34,12 +34,12 @@ def is_live(source: str) -> bool:
 
 
 def without_password(address: str) -> str:
-    """rtsp://me:secret@hall/live -> rtsp://hall/live, for all that is kept or said of it."""
+    """rtsp://me:secret@hall/live -> rtsp://hall/live, for everything that is stored or printed."""
     return re.sub(r"(?<=://)[^/]*@", "", address)
 
 
 def recorded_at(path: Path) -> float | None:
-    """When the file says that it was recorded, in seconds since 1970; None if it does not say."""
+    """The recording time in the file's metadata, in seconds since 1970; None if there is none."""
     with _opened(path) as source:
         written = {key.lower(): str(value) for key, value in source.container.metadata.items()}
     for key in DATES:
@@ -128,12 +128,12 @@ class LiveVideo:
                     self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
                 number += 1
             shown = frame
-        if shown is not None:  # the last is never lost: it tells how many before it were
+        if shown is not None:  # the last frame is never dropped: it carries the count of dropped ones
             self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
 
 
 class _LiveSource(_Source):
-    """A stream that breaks off ends like any other, so that what the decoder still holds comes out."""
+    """Packets until the stream ends or breaks off; both flush the frames that the decoder still holds."""
 
     failure: FFmpegError | None = None
 

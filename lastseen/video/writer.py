@@ -1,4 +1,4 @@
-"""Pictures as a video file, which is complete or not there at all."""
+"""Write images as a video file, atomically: the file is complete or not there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENCODERS = ("libx264", "libopenh264", "mpeg4")  # the first that this PyAV has
 
 
 class VideoWriter:
-    """RGB images as an H.264 mp4, which gets its name when the `with` block ends well.
+    """Write RGB images as an H.264 mp4, which is renamed into place when the `with` block succeeds.
 
     H.264 wants even sizes: odd ones gain a row or column that repeats the last one. `crf` is x264's
     quality, lower is better; 20 is hard to tell from the original.
@@ -72,7 +72,7 @@ class VideoWriter:
             if failure is None:
                 self._encode(None)
         finally:
-            with suppress(self._av.FFmpegError):  # the failure that led here is the one to tell
+            with suppress(self._av.FFmpegError):  # report the original failure
                 self._container.close()
             self._part.unlink(missing_ok=True)
 

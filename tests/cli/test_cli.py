@@ -16,6 +16,7 @@ from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 PLACE = (100, 50)
+pytestmark = pytest.mark.usefixtures("remembered")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_find_says_not_seen_with_status_1(run, folder, tmp_path):
 
 def test_the_picture_can_be_a_moment_of_the_video(run, folder):
     box = ",".join(map(str, (100, 50, 164, 114)))
-    status, out, _ = run("find", folder / "walk.mp4", "--at", "1.0", "--box", box, "-q", "--json")
+    status, out, _ = run("find", folder / "walk.mp4", "--at", "1.0", "--box", box, "-q", "--json", "--once")
     assert status == 0
     assert json.loads(out)["tracks"][-1]["start"] < 1.2
 
@@ -122,75 +123,6 @@ def test_a_mistake_is_one_clear_line_and_status_2(run, bad, monkeypatch, argumen
     assert one_line(err)
     assert says in err
     assert sorted(bad.iterdir()) == before
-
-
-@pytest.fixture(scope="module")
-def challenge(tmp_path_factory):
-    cases = json.loads((GOLDEN / "metrics.json").read_text())
-    root = tmp_path_factory.mktemp("challenge")
-    for case in cases["file_cases"][:1]:
-        (root / "annotations.json").write_text(json.dumps(case["annotations"]))
-        (root / "predictions.json").write_text(json.dumps(case["predictions"]))
-    broken = json.loads((root / "predictions.json").read_text())
-    broken["challenge"] = "something else"
-    (root / "broken.json").write_text(json.dumps(broken))
-    (root / "text.json").write_text("{ not json")
-    return root
-
-
-def test_evaluate_scores_an_existing_file(run, challenge):
-    files = ("--annotations", challenge / "annotations.json", "--predictions", challenge / "predictions.json")
-    status, out, _ = run("evaluate", *files, "--json")
-    assert status == 0
-    assert json.loads(out)["groups"]["all"]["tap25"]["value"] == pytest.approx(0.37296037296)
-    status, out, _ = run("evaluate", *files)
-    assert status == 0
-    assert "0.373" in out
-
-
-def test_validate_says_what_is_wrong_with_status_1(run, challenge):
-    annotations = ("--annotations", challenge / "annotations.json")
-    status, out, _ = run("validate", *annotations, "--predictions", challenge / "predictions.json")
-    assert status == 0
-    assert out.endswith("valid\n")
-    status, out, _ = run("validate", *annotations, "--predictions", challenge / "broken.json")
-    assert status == 1
-    assert "something else" in out
-    status, out, _ = run("validate", *annotations, "--predictions", challenge / "broken.json", "--json")
-    assert json.loads(out)["valid"] is False
-
-
-@pytest.mark.parametrize("command", ["evaluate", "validate"])
-@pytest.mark.parametrize("broken", ["annotations", "predictions"])
-@pytest.mark.parametrize("name", ["text.json", "missing.json"])
-def test_a_file_that_is_not_json_is_one_clear_line(run, challenge, command, broken, name):
-    files = {key: challenge / f"{key}.json" for key in ("annotations", "predictions")}
-    files[broken] = challenge / name
-    status, out, err = run(
-        command, "--annotations", files["annotations"], "--predictions", files["predictions"]
-    )
-    assert status == 2
-    assert out == ""
-    assert one_line(err)
-    assert name in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "give --videos and --out"),
-        (["--videos", "."], "--out FILE.json"),
-        (["--videos", ".", "--out", "p.json", "--method", "magic"], "unknown method"),
-        (["--videos", ".", "--out", "p.json", "--method", "training-free", "--weights", "m"], "takes no"),
-        (["--videos", "nowhere", "--out", "p.json"], "no such folder"),
-    ],
-)
-def test_evaluate_says_what_it_needs(run, challenge, monkeypatch, arguments, says):
-    monkeypatch.chdir(challenge)
-    status, _, err = run("evaluate", "--annotations", "annotations.json", *arguments, "-q")
-    assert status == 2
-    assert one_line(err)
-    assert says in err
 
 
 def test_convert_makes_a_model_that_find_takes(run, folder, tmp_path):

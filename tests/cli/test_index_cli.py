@@ -18,7 +18,7 @@ from lastseen.video import Video
 
 HERE, THERE = (40, 60), (210, 90)
 DATE = "2026-11-14 10:00"
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 
 
 @pytest.fixture(scope="module")

@@ -133,6 +133,27 @@ def test_occurrences_are_split_where_the_thing_is_out_of_view(tmp_path: Path) ->
     assert known_occurrences(split) == split.occurrences
 
 
+def test_without_a_response_track_the_last_occurrence_before_the_question_is_the_truth(
+    tmp_path: Path,
+) -> None:
+    track = [box(frame) for frame in (30, 31, 32, 7, 8)]
+    for query_frame, expected in (
+        (40, (30, 32)),
+        (31, (30, 30)),
+        (30, (7, 8)),
+        (8, (7, 7)),
+        (None, (30, 32)),
+    ):
+        question = only_question(tmp_path, lt_track=track, response_track=None, query_frame=query_frame)
+        assert question.truth_known and question.truth is not None
+        assert (question.truth.first_frame, question.truth.last_frame) == expected
+        assert question.query_frame == (query_frame or 300)  # a minute at 5 frames a second
+    never = only_question(tmp_path, lt_track=track, response_track=None, query_frame=7)
+    assert never.is_absent
+    given = only_question(tmp_path, lt_track=track, response_track=[box(7), box(8)], query_frame=40)
+    assert given.truth is not None and given.truth.first_frame == 7  # the file's own answer wins
+
+
 def test_a_file_without_occurrences_is_not_an_egotracks_file(tmp_path: Path) -> None:
     assert "lt_track" in error_of(load_egotracks, saved(tmp_path, tree()))
 
@@ -238,6 +259,38 @@ def test_the_file_of_the_clip_is_used_whole(tmp_path: Path) -> None:
     (tmp_path / "c.mp4").touch()
     preferred = find_video(clip, tmp_path)
     assert preferred and preferred.path.name == "c.mp4"
+
+
+def test_videos_are_found_in_folders_within_the_folder(tmp_path: Path) -> None:
+    data = tree()
+    clip = data["videos"][0]["clips"][0]
+    data["videos"][0]["clips"] += [{**clip, "clip_uid": uid} for uid in ("d", "e")]
+    annotations = load_vq2d(saved(tmp_path, data))
+    for name in ("c.mp4", "part1/d.mp4", "part2/deep/v.mov"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "part1" / "again").symlink_to(tmp_path)  # a circle of links has an end
+    found = [
+        section.path.relative_to(tmp_path).as_posix() for _, section in find_videos(annotations, tmp_path)
+    ]
+    assert found == ["c.mp4", "part1/d.mp4", "part2/deep/v.mov"]
+
+
+def test_two_files_for_one_clip_are_one_clear_line_unless_they_are_the_same(tmp_path: Path) -> None:
+    annotations = load_vq2d(saved(tmp_path, tree()))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a.mp4").touch()
+    (tmp_path / "c.mp4").touch()
+    (tmp_path / "b" / "c.mp4").symlink_to(tmp_path / "c.mp4")
+    ((_, section),) = find_videos(annotations, tmp_path)
+    assert section.path == tmp_path / "c.mp4"
+    (tmp_path / "b" / "c.mp4").unlink()
+    (tmp_path / "b" / "c.mp4").touch()
+    with pytest.raises(AnnotationError) as caught:
+        find_videos(annotations, tmp_path)
+    message = str(caught.value)
+    assert message.startswith("two files for c: ") and "\n" not in message
+    assert str(tmp_path / "c.mp4") in message and str(tmp_path / "b" / "c.mp4") in message
 
 
 @pytest.mark.parametrize("clip_uid", ["c", None])

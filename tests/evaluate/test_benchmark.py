@@ -21,6 +21,7 @@ from lastseen.localizer import Localizer
 
 PLACE = (40, 60)
 SHOWN = range(6, 13)
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def dataset(tmp_path_factory) -> Path:
         }
         for i, (video, clip, start, end) in enumerate(clips)
     ]
-    (root / "annotations.json").write_text(json.dumps({"version": "1", "videos": videos}))
+    (root / "annotations.json").write_text(json.dumps({"version": "1.0", "videos": videos}))
     absent = {
         "query_uid": "x",
         "clip_uid": "clip0",
@@ -116,7 +117,7 @@ def test_answers_are_right_in_clips_and_in_sections_of_source_videos(dataset, fi
 def test_a_run_that_was_killed_goes_on_where_it_was(localizer, dataset, finished, tmp_path, monkeypatch):
     out, journal = tmp_path / "predictions.json", tmp_path / "predictions.json.partial"
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]\n"
         "from pathlib import Path\n"
         "from test_benchmark import quick_localizer, run\n"
         f"run(quick_localizer(), Path({str(dataset)!r}), Path({str(out)!r}))\n"

@@ -46,9 +46,14 @@ def loaded(folder: Path, data: dict[str, Any]) -> Annotations:
     return load_vq2d(path)
 
 
+def annotations_of(version: str) -> dict[str, Any]:
+    """The validator cases' annotations; only those of version "1.0" please every official script."""
+    return {**copy.deepcopy(VALIDATOR_CASES["valid_version_1.0.5"]["annotations"]), "version": version}
+
+
 @pytest.fixture(name="annotations")
 def good_annotations(tmp_path: Path) -> Annotations:
-    return loaded(tmp_path, VALIDATOR_CASES["valid_version_1.0.5"]["annotations"])
+    return loaded(tmp_path, annotations_of("1.0"))
 
 
 @pytest.fixture(name="predictions")
@@ -84,9 +89,10 @@ def test_answers_to_invalid_query_sets_may_be_left_out(case: dict[str, Any], tmp
 
 @pytest.mark.parametrize("name", VALIDATOR_CASES)
 def test_what_any_official_script_refuses_is_refused_and_what_all_accept_is_scored(
-    name: str, annotations: Annotations
+    name: str, tmp_path: Path
 ) -> None:
     case = VALIDATOR_CASES[name]
+    annotations = loaded(tmp_path, annotations_of("1.0.5" if name == "valid_version_1.0.5" else "1.0"))
     problems = check_predictions(annotations, case["predictions"])
     errors = [problem for problem in problems if not problem.startswith(WARNING)]
     if case["evaluate_vq.py"] == case["full_evaluate_vq.evaluate"] == "ok":
@@ -101,9 +107,26 @@ def test_what_any_official_script_refuses_is_refused_and_what_all_accept_is_scor
     assert problems or all(case[script] == "ok" for script in SCRIPTS)
 
 
-def test_only_the_validator_wants_a_certain_version(annotations: Annotations) -> None:
-    problems = check_predictions(annotations, VALIDATOR_CASES["valid_version_1.0.5"]["predictions"])
-    assert problems == [f'{WARNING}version: the official validator expects "1.0", got "1.0.5"']
+def test_the_version_is_that_of_the_annotations_and_one_that_no_script_accepts_is_refused(
+    tmp_path: Path,
+) -> None:
+    """The official evaluation asserts the annotations' version, the official validator "1.0"."""
+    annotations = loaded(tmp_path, annotations_of("1.0.5"))
+    good = VALIDATOR_CASES["valid_version_1.0.5"]["predictions"]
+    for version, expected in (
+        ("1.0.5", f'{WARNING}version: the official validator expects "1.0", got "1.0.5"'),
+        (
+            "1.0",
+            f'{WARNING}version: the official evaluation expects that of the annotations, "1.0.5", got "1.0"',
+        ),
+        ("9", 'version: expected "1.0.5", as in the annotations, got "9"'),
+        ("", 'version: expected "1.0.5", as in the annotations, got ""'),
+    ):
+        assert check_predictions(annotations, {**good, "version": version}) == [expected]
+    with pytest.raises(PredictionsError, match="version: expected") as caught:
+        score_file(annotations, {**good, "version": "9"}, draws=0)
+    assert "\n" not in str(caught.value)
+    assert build_predictions(annotations, {})["version"] == "1.0.5"
 
 
 def test_a_missing_annotation_uid_is_a_warning_because_its_place_tells(annotations: Annotations) -> None:
@@ -300,6 +323,7 @@ def test_the_written_file_names_corners_and_frames_as_the_challenge_does(annotat
 
 def test_invalid_and_empty_parts_of_the_annotations_keep_their_place(tmp_path: Path) -> None:
     data = copy.deepcopy(GOLDEN["file_cases"][0]["annotations"])
+    data["version"] = "1.0"
     data["videos"].insert(0, {"video_uid": "empty", "clips": []})
     data["videos"][1]["clips"][0]["clip_uid"] = None
     annotations = loaded(tmp_path, data)
@@ -319,7 +343,7 @@ def test_an_answer_to_an_unknown_question_or_at_another_rate_is_not_written(anno
 
 
 def test_one_question_that_stands_in_the_annotations_twice_cannot_be_answered(tmp_path: Path) -> None:
-    data = copy.deepcopy(VALIDATOR_CASES["valid_version_1.0.5"]["annotations"])
+    data = annotations_of("1.0")
     data["videos"][0]["clips"].append(data["videos"][0]["clips"][0])
     with pytest.raises(AnnotationError, match="twice"):
         build_predictions(loaded(tmp_path, data), {})
@@ -339,7 +363,7 @@ def test_a_file_that_cannot_be_read_or_written_is_an_error_of_one_line(tmp_path:
 
 
 def test_a_test_file_can_be_checked_but_not_scored(tmp_path: Path, predictions: dict[str, Any]) -> None:
-    data = copy.deepcopy(VALIDATOR_CASES["valid_version_1.0.5"]["annotations"])
+    data = annotations_of("1.0")
     for video in data["videos"]:
         for clip in video["clips"]:
             for annotation in clip["annotations"]:
@@ -367,7 +391,7 @@ def test_absent_questions_make_an_auroc(annotations: Annotations) -> None:
 
 
 def test_a_question_with_an_empty_true_track_counts_as_absent(tmp_path: Path) -> None:
-    data = copy.deepcopy(VALIDATOR_CASES["valid_version_1.0.5"]["annotations"])
+    data = annotations_of("1.0")
     data["videos"][0]["clips"][0]["annotations"][0]["query_sets"]["1"]["response_track"] = []
     annotations = loaded(tmp_path, data)
     answers = {question.key: answer_track(score=0.8) for question in annotations.questions[1:]}

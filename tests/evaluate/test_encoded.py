@@ -20,7 +20,7 @@ from lastseen_synth.write import write_dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = VQLoCConfig(backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, dim=32, clip_length=12)
+TINY = VQLoCConfig(backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, dim=32, clip_length=20)
 OURS = replace(TINY, fusion="match", match_dim=16, mask_query=True, query_shares=(1.0, 0.5))
 SMALL_QUERY = replace(OURS, image_size=224, query_size=112)
 

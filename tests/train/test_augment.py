@@ -48,7 +48,7 @@ def bright_box(frame):
 def test_a_box_moves_with_its_pixels(seed):
     frames, boxes, visible = clip_of([(60, 30, 90, 60), (20, 10, 70, 40), (100, 50, 150, 85)])
     config = replace(NO_AUGMENT, flip=0.5, crop_scale=0.66, crop_ratio=0.2)
-    moved, where, seen = augment_clip(frames, boxes, visible, config, generator(seed))
+    moved, where, seen, _ = augment_clip(frames, boxes, visible, config, generator(seed))
     assert moved.shape == frames.shape
     for frame, box, shown in zip(moved, where, seen):
         if shown:
@@ -76,8 +76,25 @@ def test_a_thing_of_which_less_than_a_quarter_is_left_is_not_visible():
     corner, visible = torch.tensor([[0.0, 0.0, 0.02, 0.02]]), torch.tensor([True])
     config = replace(NO_AUGMENT, crop_scale=0.3)
     gone = [augment_clip(frames, corner, visible, config, generator(seed)) for seed in range(20)]
-    assert sum(not seen.item() for _, _, seen in gone) > 15
-    assert all(torch.isfinite(where).all() for _, where, _ in gone)
+    assert sum(not clip.visible.item() for clip in gone) > 15
+    assert all(torch.isfinite(clip.boxes_unit).all() for clip in gone)
+
+
+def test_a_sliver_of_a_thing_is_neither_visible_nor_gone():
+    frames = torch.zeros(3, 3, 100, 100)
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 0.1, 1.0], [0.0, 0.0, 0.02, 1.0]])
+    visible = torch.tensor([True, True, False])
+    config = replace(NO_AUGMENT, crop_scale=0.3)
+    kinds = set()
+    for seed in range(200):
+        crop = draw_crop(100, 100, config, generator(seed))
+        clip = augment_clip(frames, boxes, visible, config, generator(seed))
+        _, left = boxes_in_crop(boxes, crop, 100, 100)
+        assert torch.equal(clip.visible, visible & (left >= 0.25))
+        assert torch.equal(clip.is_sliver, visible & (left > 0) & (left < 0.25))
+        assert not (clip.visible & clip.is_sliver).any()
+        kinds |= set(zip(clip.visible[:2].tolist(), clip.is_sliver[:2].tolist()))
+    assert kinds == {(True, False), (False, True), (False, False)}
 
 
 def test_crops_keep_to_their_scale_and_ratio():
@@ -111,7 +128,7 @@ def test_pictures_stay_pictures_whatever_is_done_to_them(seed):
     frames = torch.rand(2, 3, 40, 60, generator=generator(seed))
     boxes = torch.tensor([[0.2, 0.2, 0.5, 0.6]] * 2)
     config = replace(EVERYTHING, grey=1.0, blur=1.0, degrade=1.0, noise=1.0)
-    clip, _, _ = augment_clip(frames, boxes, torch.ones(2) > 0, config, generator(seed))
+    clip = augment_clip(frames, boxes, torch.ones(2) > 0, config, generator(seed)).frames
     query = augment_query(frames[0], config, generator(seed))
     for pictures in (clip, query):
         assert pictures.min() >= 0
@@ -122,10 +139,11 @@ def test_pictures_stay_pictures_whatever_is_done_to_them(seed):
 
 def test_nothing_asked_for_is_nothing_done():
     frames, boxes, visible = clip_of([(60, 30, 90, 60)])
-    same, where, seen = augment_clip(frames, boxes, visible, NO_AUGMENT, generator(0))
+    same, where, seen, is_sliver = augment_clip(frames, boxes, visible, NO_AUGMENT, generator(0))
     assert torch.allclose(same, frames, atol=1e-6)
     assert torch.equal(where, boxes)
     assert torch.equal(seen, visible)
+    assert not is_sliver.any()
 
 
 def test_each_colour_change_does_what_its_name_says():

@@ -289,10 +289,10 @@ def test_an_index_of_another_model_is_refused_before_anything_is_served(folder):
 
 def test_a_real_server_ends_although_a_page_is_open(folder):
     settings = Settings(index=folder / "index")
-    with served(settings, tiny()) as address, httpx.stream("GET", f"{address}api/events") as events:
+    # `served` fails if the server has not ended by itself.
+    with httpx.Client() as client, served(settings, tiny()) as address:
+        events = client.send(client.build_request("GET", f"{address}api/events"), stream=True)
         assert events.status_code == 200
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
     assert list((folder / "index" / "uploads" / "incoming").iterdir()) == []
 
 
