@@ -31,23 +31,26 @@ from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
+from lastseen.procedure import Procedure, Standard
 from lastseen.video import VideoWriter
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
 SECONDS = (20, 12.4, 16)  # of the videos
 
 
-def tiny_localizer(kind: str = "patches", *, seed: int = 0, paper: bool = False, **fields: Any) -> Localizer:
+def tiny_localizer(
+    kind: str = "patches", *, seed: int = 0, procedure: Procedure = Standard(), **fields: Any
+) -> Localizer:
     """Random weights: useless answers, but a full path in milliseconds a frame."""
     torch.manual_seed(seed)
     if kind == "patches":
         config = PatchMatchConfig(longer_edge=112, query_scales_px=(28, 56), query_canvas_px=(56, 112))
         matcher = PatchMatcher(Backbone(TINY), config)
         _enliven(matcher)
-        return Localizer(matcher.eval(), paper=paper)
+        return Localizer(matcher.eval(), procedure=procedure)
     vqloc = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, **fields))
     _enliven(vqloc)
-    return Localizer(vqloc.eval(), paper=paper)
+    return Localizer(vqloc.eval(), procedure=procedure)
 
 
 def _enliven(model: torch.nn.Module) -> None:

@@ -45,9 +45,10 @@ class VideoFacts:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreCurve:
-    """The score of every sampled frame after refinement; frame i is at i / fps seconds."""
+    """The score and the box of every sampled frame after refinement; frame i is at i / fps seconds."""
 
     fps: float
+    boxes_px: np.ndarray  # [T, 4] x1 y1 x2 y2
     scores: np.ndarray  # [T] in [0, 1]
     smooth: np.ndarray  # [T] after the median filter, in which peaks are found
     searched: np.ndarray  # [T] bool: the model ran on this frame

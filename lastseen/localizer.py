@@ -198,7 +198,11 @@ class Localizer:
             sightings=tuple(track.delayed(first) for track in seen),
             best_guess=None if seen or guess is None else guess.delayed(first),
             curve=ScoreCurve(
-                fps=evidence.fps, scores=scores, smooth=extraction.smooth(scores), searched=searched
+                fps=evidence.fps,
+                boxes_px=shown.boxes_px,
+                scores=scores,
+                smooth=extraction.smooth(scores),
+                searched=searched,
             ),
             model=self.model.title,
             threshold=self.rule.confidence.threshold,

@@ -5,8 +5,8 @@
 Each checkout is run by its own command line in a process of its own: the bundled demo (by default, with every
 occurrence, by the paper's procedure and training-free; through an index with all features kept and with
 compact ones, quick and exhaustive) and every question of an annotated set (`lastseen synth episodes --split
-val --episodes 2 --seed 3 --fps 5 --seconds 25-30` makes one). Times, boxes and scores must be equal as printed.
-Floating-point results depend on the machine, so both run here and nothing is stored.
+val --episodes 2 --seed 3 --fps 5 --seconds 25-30` makes one). Times, boxes and scores must be equal as
+printed. Floating-point results depend on the machine, so both run here and nothing is stored.
 """
 
 from __future__ import annotations

@@ -9,9 +9,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from lastseen.answer import Answer, ScoreCurve
 from lastseen.box import Letterbox
+from lastseen.query import Query
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence, Extraction
+from lastseen.track import FramePredictions, ResponseTrack
 
 FRAMES, SIDE = 100, 8
 BOX = (40.0, 40.0, 80.0, 80.0)  # patches 2 and 3 of 8 in either direction
@@ -63,3 +66,35 @@ def rule(**fields: Any) -> Rule:
 def spans(evidence: Evidence, **fields: Any) -> list[tuple[int, int]]:
     tracks, _ = rule(**fields).tracks(evidence)
     return [(track.first_frame, track.last_frame) for track in tracks]
+
+
+def answer_of(
+    video: Any,
+    tracks: Any,
+    picture: np.ndarray | None = None,
+    predictions: FramePredictions | None = None,
+    *,
+    guess: ResponseTrack | None = None,
+    model: str = "",
+) -> Answer:
+    """An answer out of its parts; `predictions` for the score over time."""
+    curve = None
+    if predictions is not None:
+        extraction = Extraction()
+        scores = extraction.scores(Evidence.of(predictions))
+        searched = np.isfinite(predictions.logits)
+        curve = ScoreCurve(
+            fps=predictions.fps,
+            boxes_px=predictions.boxes_px,
+            scores=scores,
+            smooth=extraction.smooth(scores),
+            searched=searched,
+        )
+    return Answer(
+        video=video,
+        sightings=tuple(tracks),
+        best_guess=guess,
+        query=None if picture is None else Query.from_array(picture),
+        curve=curve,
+        model=model,
+    )

@@ -8,7 +8,9 @@ from videos import write_video
 from lastseen.box import Box
 from lastseen.errors import LastSeenError, QueryError
 from lastseen.localizer import Localizer
+from lastseen.procedure import Published
 from lastseen.query import Query
+from lastseen.sighting import Evidence
 from lastseen.video import Video
 
 
@@ -28,14 +30,14 @@ def predictions(localizer, video):
 
 
 def test_the_last_occurrence_is_found_where_it_is(localizer, predictions):
-    track = localizer.tracks(predictions)[-1]
+    track = localizer.procedure.tracks(Evidence.of(predictions))[0][-1]
     assert abs(track.first_frame - 16) <= 1
     assert abs(track.last_frame - 21) <= 1
     assert track.boxes[2].iou(box_at(THERE)) > 0.5
 
 
 def test_every_occurrence_is_listed(localizer, predictions):
-    tracks = localizer.tracks(predictions)
+    tracks = localizer.procedure.tracks(Evidence.of(predictions))[0]
     assert len(tracks) == 2
     assert tracks[0].boxes[2].iou(box_at(HERE)) > 0.5
 
@@ -55,7 +57,7 @@ def test_a_thing_that_never_appears_is_not_seen(localizer, video):
 def test_mirroring_a_video_mirrors_the_answer(localizer, predictions, tmp_path):
     mirrored = Video(write_scene(tmp_path / "mirrored.mp4", PLACES, mirrored=True))
     query = Query.from_array(np.ascontiguousarray(thing()[:, ::-1]))
-    plain = localizer.tracks(predictions)[-1]
+    plain = localizer.procedure.tracks(Evidence.of(predictions))[0][-1]
     answer = localizer.locate(mirrored, query)
     assert answer is not None
     assert abs(answer.first_frame - plain.first_frame) <= 1
@@ -115,7 +117,7 @@ def test_no_frame_is_blind_at_a_clip_border(noise):
     at_once = Localizer(vqloc(73)).predict(noise, [query])[0]
     assert len(in_clips) == 73
     np.testing.assert_allclose(in_clips.logits, at_once.logits, atol=1e-4)
-    side_by_side = Localizer(vqloc(), paper=True).predict(noise, [query])[0]
+    side_by_side = Localizer(vqloc(), procedure=Published()).predict(noise, [query])[0]
     assert not np.allclose(side_by_side.logits[26:34], at_once.logits[26:34], atol=1e-3)
 
 
@@ -123,7 +125,7 @@ def test_no_frame_is_blind_at_a_clip_border(noise):
 def test_paper_mode_takes_clips_side_by_side_and_pads_the_last_with_its_last_frame(noise):
     model = vqloc(positions=True)
     picture = texture(40, 64, 48, 8)
-    got = Localizer(model, paper=True).predict(noise, [Query.from_array(picture)])[0]
+    got = Localizer(model, procedure=Published()).predict(noise, [Query.from_array(picture)])[0]
     frames = torch.from_numpy(np.stack([frame.image for frame in noise.frames(5)]))
     features = model.encode_frames(frames)
     query = model.encode_view(torch.from_numpy(picture), Box(0, 0, 64, 48))
@@ -143,6 +145,6 @@ def test_frames_after_the_question_are_not_seen_by_those_before(noise, tmp_path)
 
 
 def test_paper_mode_always_answers_with_score_one(noise):
-    track = Localizer(vqloc(), paper=True).locate(noise, Query.from_array(texture(40, 64, 48, 8)))
+    track = Localizer(vqloc(), procedure=Published()).locate(noise, Query.from_array(texture(40, 64, 48, 8)))
     assert track is not None
     assert track.score == 1.0

@@ -3,17 +3,19 @@
 import io
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from evidence import answer_of
 from PIL import Image
 from scenes import box_at, thing, write_scene
 
 from lastseen.cli.outputs import Outputs
 from lastseen.errors import OutputError
 from lastseen.formats import FORMATS, write_answer
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule
+from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 
 PLACE = (100, 50)
@@ -24,8 +26,8 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("export")
     video = Video(write_scene(root / "walk.mp4", [PLACE] * 5 + [None] * 5))
     track = ResponseTrack(first_frame=0, fps=5.0, boxes=(box_at(PLACE),) * 5, score=0.9)
-    write_answer(root / "answer.json", video, [track], model="a model")
-    write_answer(root / "nothing.json", video, [], model="a model", guess=track)
+    write_answer(root / "answer.json", answer_of(video, [track], model="a model"))
+    write_answer(root / "nothing.json", answer_of(video, [], model="a model", guess=track))
     (root / "track.json").write_text(track.to_json())
     old = json.loads((root / "answer.json").read_text())
     del old["fps"], old["duration"]
@@ -107,7 +109,7 @@ def answer(folder):
     video = Video(folder / "walk.mp4")
     track = ResponseTrack(first_frame=0, fps=5.0, boxes=(box_at(PLACE),) * 5, score=0.9)
     predictions = FramePredictions(fps=5.0, boxes_px=np.zeros((10, 4)), logits=np.linspace(3, -3, 10))
-    return video, track, predictions
+    return answer_of(video, [track], thing(), predictions, model="a model")
 
 
 def all_outputs(root):
@@ -121,11 +123,10 @@ def all_outputs(root):
 
 
 def test_all_outputs_are_written(answer, tmp_path):
-    video, track, predictions = answer
     outputs = all_outputs(tmp_path)
     outputs.check()
     assert not list(tmp_path.iterdir())
-    outputs.write(video, [track], thing(), predictions, guess=None, rule=TrackRule(), model="a model")
+    outputs.write(answer)
     names = ["a.csv", "a.vtt", "cut.mp4", "figure.png", "report.html", "strip.jpg"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     with Image.open(tmp_path / "figure.png") as image:
@@ -133,10 +134,7 @@ def test_all_outputs_are_written(answer, tmp_path):
 
 
 def test_not_seen_gives_no_film_of_it(answer, tmp_path):
-    video, track, predictions = answer
-    all_outputs(tmp_path).write(
-        video, [], thing(), predictions, guess=track, rule=TrackRule(), model="a model"
-    )
+    all_outputs(tmp_path).write(replace(answer, sightings=(), best_guess=answer.last))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.vtt", "figure.png", "report.html"]
 
 

@@ -85,7 +85,7 @@ def test_the_json_is_that_of_one_video_with_dates(run, indexed):
     assert found["found"] and [a["name"] for a in found["answers"]] == ["later.mp4", "walk.mp4"]
     assert found["answers"][1]["recorded_at"].startswith("2026-11-14T10:00:00.000")
     for answer, place in zip(found["answers"], (THERE, HERE)):
-        assert parse_answer(json.dumps(answer)).tracks[-1].boxes[2].iou(box_at(place)) > 0.4
+        assert parse_answer(json.dumps(answer)).sightings[-1].boxes[2].iou(box_at(place)) > 0.4
         dates = {key: answer.pop(key) for key in ("name", "recorded_at", "seen_at", "looked_again")}
         status, alone, _ = run("find", "thing.png", dates["name"], "--json", "-q", "--all")
         assert {**json.loads(alone), "video": answer["video"]} == answer

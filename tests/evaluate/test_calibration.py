@@ -1,25 +1,28 @@
 """Scores that mean something: fitted on known answers, checked on others."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lastseen.box import Box
-from lastseen.errors import AnnotationError, WeightsError
+from lastseen.errors import AnnotationError
 from lastseen.evaluate.calibration import (
     Answered,
+    best_guess,
     calibration_error,
-    fit_confidence,
+    fit_extraction,
+    fit_logistic,
     fit_rule,
     held_out,
     load_answered,
     outcome,
+    rule_key,
     save_answered,
 )
-from lastseen.track import FramePredictions, ResponseTrack, TrackRule
-from lastseen.weights import load_rule, save_rule
+from lastseen.rule import Rule
+from lastseen.sighting import Evidence, Extraction
+from lastseen.track import ResponseTrack
 
 BOX = Box(10, 10, 50, 50)
 
@@ -38,8 +41,8 @@ def answered(seed: int, *, there: bool, scale: float = 1.0, shift: float = 0.0) 
         truth = ResponseTrack(first_frame=start, fps=5.0, boxes=(BOX,) * 10, score=1.0)
     elif rng.random() < 0.3:  # something like it
         logits[20:28] = rng.normal(1.0, 0.7, 8)
-    frames = FramePredictions(fps=5.0, boxes_px=boxes, logits=(logits + shift) * scale)
-    return Answered(video_uid=f"v{seed % 10}", predictions=frames, truth=truth)
+    evidence = Evidence(fps=5.0, boxes_px=boxes, logits=(logits + shift) * scale)
+    return Answered(video_uid=f"v{seed % 10}", evidence=evidence, truth=truth)
 
 
 def several(count: int, **how: float) -> list[Answered]:
@@ -49,16 +52,16 @@ def several(count: int, **how: float) -> list[Answered]:
 def test_a_fitted_score_is_the_share_of_right_answers():
     cases = several(120)
     rule = fit_rule(cases)
-    plain = calibration_error(*outcome(cases, TrackRule()))
-    scores, right = held_out(cases, TrackRule(), folds=3)
+    plain = calibration_error(*outcome(cases, Rule()))
+    scores, right = held_out(cases, Rule(), folds=3)
     assert calibration_error(scores, right) < 0.7 * plain
-    assert rule.slope > 0
+    assert rule.confidence.slope > 0
 
 
 def test_the_rule_makes_up_for_a_models_own_scale():
     """Logits all far above zero: every frame looks like an occurrence until the shift is found."""
     cases = several(60, scale=0.6, shift=6.0)
-    fitted, default = (outcome(cases, rule)[1].mean() for rule in (fit_rule(cases), TrackRule()))
+    fitted, default = (outcome(cases, rule)[1].mean() for rule in (fit_rule(cases), Rule()))
     assert fitted > default + 0.2
 
 
@@ -76,20 +79,20 @@ def test_boxes_are_smoothed_if_that_answers_better(steady):
         logits = rng.normal(-6, 0.1, 60)
         logits[20:32] = 4
         truth = ResponseTrack(first_frame=20, fps=5.0, boxes=tuple(true[20:32]), score=1.0)
-        frames = FramePredictions(fps=5.0, boxes_px=boxes, logits=logits)
-        cases.append(Answered(video_uid=f"v{number}", predictions=frames, truth=truth))
+        evidence = Evidence(fps=5.0, boxes_px=boxes, logits=logits)
+        cases.append(Answered(video_uid=f"v{number}", evidence=evidence, truth=truth))
     rule = fit_rule(cases)
-    assert (rule.box_median > 1) == steady
+    assert (rule.extraction.box_median_frames > 1) == steady
     assert outcome(cases, rule)[1].all()
 
 
 def test_a_confidence_keeps_the_order_even_if_scores_mislead():
     scores, right = np.linspace(0.1, 0.9, 50), np.arange(50) < 25
-    assert fit_confidence(scores, right)[0] > 0
+    assert fit_logistic(scores, right)[0] > 0
 
 
 def test_few_answers_make_nobody_certain():
-    slope, offset = fit_confidence(np.array([0.6, 0.7]), np.array([True, True]))
+    slope, offset = fit_logistic(np.array([0.6, 0.7]), np.array([True, True]))
     assert slope * 1.0 + offset < 4
 
 
@@ -105,29 +108,40 @@ def test_nothing_can_be_fitted_without_a_true_answer():
         fit_rule([answered(1, there=False)])
 
 
-def test_a_rule_is_kept_beside_its_model(tmp_path):
-    assert load_rule(tmp_path) == TrackRule()
-    rule = replace(TrackRule(), gain=1.4, shift=-0.5, slope=2.0)
-    save_rule(rule, tmp_path)
-    assert load_rule(tmp_path) == rule
-    (tmp_path / "rule.json").write_text(json.dumps({"gian": 2}))
-    with pytest.raises(WeightsError, match="not a rule"):
-        load_rule(tmp_path)
-
-
-def test_gain_and_shift_move_scores_before_tracks_are_cut_out():
-    frames = FramePredictions(fps=5.0, boxes_px=np.zeros((3, 4)), logits=np.array([0.0, 1.0, -1.0]))
-    scores = replace(TrackRule(), gain=2.0, shift=-1.0).scores(frames)
+def test_gain_and_shift_move_scores_before_sightings_are_extracted():
+    evidence = Evidence(fps=5.0, boxes_px=np.zeros((3, 4)), logits=np.array([0.0, 1.0, -1.0]))
+    scores = Extraction(gain=2.0, shift=-1.0).scores(evidence)
     np.testing.assert_allclose(scores, 1 / (1 + np.exp([1.0, -1.0, 3.0])))
 
 
+def test_evidence_is_judged_only_by_the_rule_that_refined_it():
+    rule = Rule().with_step("extend", min_cosine=0.5)
+    one = replace(answered(1, there=True), refined_by=rule_key(rule))
+    assert best_guess(one, rule).score > 0
+    other_confidence = replace(rule, confidence=replace(rule.confidence, slope=3.0))
+    assert best_guess(one, other_confidence).score > 0  # confidences come after refinement
+    for other in (Rule(), replace(rule, extraction=Extraction(gain=2.0))):
+        with pytest.raises(ValueError, match="refined by another rule"):
+            best_guess(one, other)
+    with pytest.raises(ValueError, match="refined by another rule"):
+        fit_extraction([one], rule)
+
+
 def test_answers_are_kept_as_they_were(tmp_path):
-    cases = several(6)
+    cases = [
+        replace(
+            one,
+            refined_by="a rule",
+            evidence=replace(one.evidence, extents=((3, 9),), penalties=((1, 2, 0.5),)),
+        )
+        for one in several(6)
+    ]
     save_answered(cases, tmp_path / "answers.json.gz")
     again = load_answered(tmp_path / "answers.json.gz")
     assert [one.truth for one in again] == [one.truth for one in cases]
     assert [one.video_uid for one in again] == [one.video_uid for one in cases]
     for one, other in zip(cases, again):
-        assert other.predictions.boxes_px == pytest.approx(one.predictions.boxes_px, abs=0.01)
-        assert other.predictions.logits == pytest.approx(one.predictions.logits, abs=1e-4)
-    assert fit_rule(again).gain == fit_rule(cases).gain
+        assert other.evidence.boxes_px == pytest.approx(one.evidence.boxes_px, abs=0.01)
+        assert other.evidence.logits == pytest.approx(one.evidence.logits, abs=1e-4)
+        assert (other.evidence.extents, other.evidence.penalties) == (((3, 9),), ((1, 2, 0.5),))
+        assert other.refined_by == "a rule"

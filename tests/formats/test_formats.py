@@ -5,18 +5,19 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
+from evidence import answer_of
 from videos import number_in, pictures, write_video
 
 from lastseen.box import Box
 from lastseen.errors import OutputError, TrackError
 from lastseen.formats import FORMATS, find_format, format_answer, write_answer
 from lastseen.formats.answer_json import (
-    Answer,
     VideoFacts,
     answer_schema,
     filled,
@@ -47,7 +48,7 @@ TWO = (track(5, 3, 0.75), track(100, 4, 0.875))
 
 
 def text(name: str, tracks=TWO, of: VideoFacts | None = None, label: str = "thing") -> str:
-    return format_answer(Answer(of or video(), tracks, "a model", None, label), name)
+    return format_answer(replace(answer_of(of or video(), tracks, model="a model"), label=label), name)
 
 
 # --- frames ---
@@ -89,15 +90,15 @@ def test_json_keeps_its_schema_and_comes_back_as_it_was():
     jsonschema.Draft202012Validator.check_schema(answer_schema())
     jsonschema.validate(content, answer_schema())
     back = parse_answer(json.dumps(content))
-    assert back.tracks == TWO
+    assert back.sightings == TWO
     assert back.video == video()
     assert back.model == "a model"
 
 
 def test_an_answer_of_nothing_keeps_the_schema_too():
-    content = json.loads(format_answer(Answer(video(), (), "a model", TWO[0]), "json"))
+    content = json.loads(format_answer(answer_of(video(), (), guess=TWO[0], model="a model"), "json"))
     jsonschema.validate(content, answer_schema())
-    assert parse_answer(json.dumps(content)).guess == TWO[0]
+    assert parse_answer(json.dumps(content)).best_guess == TWO[0]
 
 
 @pytest.mark.parametrize(
@@ -275,9 +276,10 @@ def test_every_format_can_say_nothing_and_is_documented(name):
 
 
 def test_write_answer_chooses_by_ending_or_name_and_leaves_nothing_behind(tmp_path):
-    write_answer(tmp_path / "a.xml", video(), TWO)
-    write_answer(tmp_path / "a.csv", video(), TWO)
-    write_answer(tmp_path / "b.json", video(), TWO, "coco", label="keys")
+    both = answer_of(video(), TWO)
+    write_answer(tmp_path / "a.xml", both)
+    write_answer(tmp_path / "a.csv", both)
+    write_answer(tmp_path / "b.json", replace(both, label="keys"), "coco")
     assert (tmp_path / "a.xml").read_text().startswith("<?xml")
     assert (tmp_path / "a.csv").read_bytes().count(b"\r\n") == 8
     assert json.loads((tmp_path / "b.json").read_text())["categories"][0]["name"] == "keys"
@@ -285,12 +287,13 @@ def test_write_answer_chooses_by_ending_or_name_and_leaves_nothing_behind(tmp_pa
 
 
 def test_an_unknown_format_is_one_clear_line(tmp_path):
+    both = answer_of(video(), TWO)
     with pytest.raises(OutputError, match="unknown format 'yolo'; choose one of json, csv"):
-        write_answer(tmp_path / "a.json", video(), TWO, "yolo")
+        write_answer(tmp_path / "a.json", both, "yolo")
     with pytest.raises(OutputError, match=r"a\.doc: its ending names no format; choose one of \.json"):
-        write_answer(tmp_path / "a.doc", video(), TWO)
+        write_answer(tmp_path / "a.doc", both)
     with pytest.raises(OutputError, match="cannot be written"):
-        write_answer(tmp_path / "no" / "a.csv", video(), TWO)
+        write_answer(tmp_path / "no" / "a.csv", both)
     assert not list(tmp_path.iterdir())
 
 

@@ -14,12 +14,15 @@ from scenes import SIDE, box_at, quick_localizer, texture, thing, write_scene
 
 from lastseen.errors import IndexStoreError, QueryError
 from lastseen.index import Index, default_folder
+from lastseen.index.case import seen_at
 from lastseen.index.compact import FRAME_BYTES, CompactGrid, representatives
 from lastseen.index.originals import expanded, shard
 from lastseen.index.record import ADDED, BUSY, KNOWN, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
+from lastseen.procedure import Published
 from lastseen.query import Query
+from lastseen.sighting import Confidence
 from lastseen.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -77,38 +80,38 @@ def built(folder, localizer, paths, **options) -> Index:
 )
 def test_indexed_answers_are_those_of_one_shot(videos, tmp_path, name, keep):
     localizer = localizer_of(name)
-    localizer.rule = replace(localizer.rule, threshold=0.0, like_itself=0.5, like_surest=0.9)
+    rule = localizer.rule.with_step("extend", min_cosine=0.5).with_step("verify", min_cosine=0.9)
+    localizer = localizer.with_rule(replace(rule, confidence=Confidence(threshold=0.0)))
     several = Query.joined([Query.from_array(picture(1)), Query.from_array(picture(2))])
     with built(tmp_path, localizer, videos, keep=keep) as index:
         for query in (several, Query.from_array(picture(3), asked_at=7.3)):
             found = search(index, localizer, {"it": query}, every=True, exhaustive=True)["it"]
-            assert [f.video.name for f in found if f.tracks] in (["b.mp4", "a.mp4"], ["a.mp4", "b.mp4"])
-            for finding in found:
-                alone = localizer.predict(Video(finding.video.path), [query])[0]
-                assert np.array_equal(finding.predictions.logits, alone.logits)
-                assert np.array_equal(finding.predictions.boxes_px, alone.boxes_px)
-                assert finding.predictions.spans == alone.spans
-                assert finding.predictions.doubts == alone.doubts
-                assert list(finding.tracks) == localizer.tracks(alone)
-        # The same question by candidates: where the exact model looked, it saw the same.
-        closely = search(index, localizer, {"it": query}, every=True, candidates=2)["it"]
-        exact = {f.video.name: f.predictions for f in found}
-        for finding in closely:
-            looked = np.isfinite(finding.predictions.logits)
-            assert looked.any()
-            whole = exact[finding.video.name]
-            assert np.array_equal(finding.predictions.logits[looked], whole.logits[looked])
-            assert np.array_equal(finding.predictions.boxes_px[looked], whole.boxes_px[looked])
+            assert [f.video.name for f in found if f.sightings] in (["b.mp4", "a.mp4"], ["a.mp4", "b.mp4"])
+            for answer in found:
+                alone = localizer.ask(Video(answer.video.path), query)
+                assert np.array_equal(answer.curve.scores, alone.curve.scores)
+                assert np.array_equal(answer.curve.boxes_px, alone.curve.boxes_px)
+                assert answer.sightings == alone.sightings
+                assert answer.steps == alone.steps == ("verify", "extend")
+        # The same question by candidates, unrefined: where the exact model ran, it said the same.
+        plain = localizer.with_rule(localizer.rule.without(["verify", "extend"]))
+        exact = search(index, plain, {"it": query}, every=True, exhaustive=True)["it"]
+        curves = {answer.video.name: answer.curve for answer in exact}
+        for answer in search(index, plain, {"it": query}, every=True, candidates=2)["it"]:
+            ran, whole = answer.curve.searched, curves[answer.video.name]
+            assert ran.any()
+            assert np.array_equal(answer.curve.scores[ran], whole.scores[ran])
+            assert np.array_equal(answer.curve.boxes_px[ran], whole.boxes_px[ran])
 
 
 def test_paper_mode_answers_from_an_index_too(videos, tmp_path):
-    localizer = localizer_of("vqloc", paper=True)
+    localizer = localizer_of("vqloc", procedure=Published())
     assert localizer.feature_dtype == torch.float32
     with built(tmp_path, localizer, videos) as index:
         found = search(index, localizer, {"it": Query.from_array(picture(3))}, every=True)["it"]
-        for finding in found:
-            alone = localizer.locate(Video(finding.video.path), Query.from_array(picture(3)))
-            assert finding.tracks == (alone,)
+        for answer in found:
+            alone = localizer.locate(Video(answer.video.path), Query.from_array(picture(3)))
+            assert answer.sightings == (alone,)
 
 
 def test_features_do_not_depend_on_where_encoding_begins_or_ends(videos):
@@ -144,8 +147,8 @@ def test_the_shortlist_finds_what_the_whole_search_finds(library):
     everywhere = search(index, localizer, things, every=True, exhaustive=True)["it"]
     quickly = search(index, localizer, things, every=True, candidates=4)["it"]
     assert [f.video.name for f in quickly] == ["late.mp4", "early.mp4"]
-    assert [f.tracks for f in quickly] == [f.tracks for f in everywhere]
-    assert [len(f.tracks) for f in quickly] == [1, 2]
+    assert [f.sightings for f in quickly] == [f.sightings for f in everywhere]
+    assert [len(f.sightings) for f in quickly] == [1, 2]
 
 
 def test_the_latest_recording_answers_and_before_a_date_an_earlier_one(library):
@@ -153,14 +156,14 @@ def test_the_latest_recording_answers_and_before_a_date_an_earlier_one(library):
     things = {"it": Query.from_array(thing()), "other": Query.from_array(texture(99, SIDE, SIDE, 4))}
     found = search(index, localizer, things)
     assert [f.video.name for f in found["it"]] == ["late.mp4"]
-    assert found["it"][0].tracks[-1].boxes[2].iou(box_at(THERE)) > 0.5
-    assert found["it"][0].seen_at == pytest.approx(1e9 + 1000 + 1.4, abs=0.4)
-    assert [f.tracks for f in found["other"]] == [()] and found["other"][0].guess is not None
+    assert found["it"][0].sightings[-1].boxes[2].iou(box_at(THERE)) > 0.5
+    assert seen_at(found["it"][0]) == pytest.approx(1e9 + 1000 + 1.4, abs=0.4)
+    assert [f.sightings for f in found["other"]] == [()] and found["other"][0].best_guess is not None
     for exhaustive in (False, True):
         earlier = search(index, localizer, things, before=1e9 + 900, exhaustive=exhaustive)["it"]
         assert [f.video.name for f in earlier] == ["early.mp4"]
         first = search(index, localizer, things, before=1e9 + 6.0, exhaustive=exhaustive)["it"]
-        assert first[0].tracks[-1].boxes[2].iou(box_at(HERE)) > 0.5
+        assert first[0].sightings[-1].boxes[2].iou(box_at(HERE)) > 0.5
     with pytest.raises(QueryError, match="nothing in the index was recorded before"):
         search(index, localizer, things, before=5.0)
 
@@ -170,11 +173,11 @@ def test_one_video_can_be_asked_alone(library):
     question, early = {"it": Query.from_array(thing())}, [index.named("early")]
     found = search(index, localizer, question, videos=early, candidates=1)["it"][0]
     assert found.video.name == "early.mp4"
-    assert found.tracks[-1].boxes[2].iou(box_at(THERE)) > 0.5
-    looked = np.isfinite(found.predictions.logits)
-    assert looked.any() and not looked.all(), "the exact model sees a part"
+    assert found.sightings[-1].boxes[2].iou(box_at(THERE)) > 0.5
+    ran = found.curve.searched
+    assert ran.any() and not ran.all(), "the exact model sees a part"
     whole = search(index, localizer, question, videos=early, exhaustive=True)["it"][0]
-    assert found.tracks[-1] == whole.tracks[-1], "and yet the track is whole"
+    assert found.sightings[-1] == whole.sightings[-1], "and yet the track is whole"
 
 
 # --- what is stored ---

@@ -229,11 +229,11 @@ def test_the_ring_buffer_drops_the_oldest(tmp_path, monkeypatch, short_segments,
         assert index.size_bytes(video) == 52 * (video.fine_bytes + video.compact_bytes)
         assert index.verify(video) == []
         for options in ({"exhaustive": True}, {}):
-            finding = search(index, localizer, {"it": QUERY}, **options)["it"][0]
-            shown = finding.tracks[-1] if finding.tracks else finding.guess
+            answer = search(index, localizer, {"it": QUERY}, **options)["it"][0]
+            shown = answer.shown[-1]
             assert 48 <= shown.first_frame <= shown.last_frame < 100
         asked = search(index, localizer, {"it": QUERY.asked(12.0)}, exhaustive=True)["it"][0]
-        assert len(asked.predictions) == 60 - 48
+        assert (len(asked.curve), asked.curve.searched.sum()) == (60, 60 - 48)
 
 
 def test_a_question_survives_that_old_frames_are_dropped_meanwhile(tmp_path, short_segments, videos):
@@ -251,7 +251,7 @@ def test_a_question_survives_that_old_frames_are_dropped_meanwhile(tmp_path, sho
         localizer.clips = dropping
         found = search(index, localizer, {"it": QUERY}, exhaustive=True)["it"][0]
         assert index.videos()[0].first == 64 == found.video.first
-        assert len(found.predictions) == 100 - 64
+        assert (len(found.curve), found.curve.searched.sum()) == (100, 100 - 64)
 
 
 # --- streams ---

@@ -1,10 +1,12 @@
 """Pictures and films of an answer: that they show what they should, on any video and any track."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from evidence import answer_of
 from PIL import Image
 from scenes import box_at, frames, quick_localizer, thing, write_scene
 from videos import numbered
@@ -90,7 +92,7 @@ def test_words_and_the_thing_do_not_hide_the_box(box):
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp"])
 def test_a_picture_is_written_by_its_ending(video, track, tmp_path, name):
-    write_picture(tmp_path / name, video, track, thing())
+    write_picture(tmp_path / name, answer_of(video, [track], thing()))
     with Image.open(tmp_path / name) as image:
         assert image.size == (320, 180)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -100,8 +102,8 @@ def test_a_picture_is_written_by_its_ending(video, track, tmp_path, name):
 
 
 def test_the_figure_shows_answer_and_peak_and_truth_only_if_known(video, track, predictions):
-    plain = draw_figure(video, [track], thing(), predictions)
-    with_truth = draw_figure(video, [track], thing(), predictions, truth=track)
+    plain = draw_figure(answer_of(video, [track], thing(), predictions))
+    with_truth = draw_figure(answer_of(video, [track], thing(), predictions), truth=track)
     assert plain.shape[1] == 1600
     assert plain.shape == with_truth.shape
     assert pixels(plain, YELLOW) > 2000
@@ -112,22 +114,22 @@ def test_the_figure_shows_answer_and_peak_and_truth_only_if_known(video, track, 
 
 def test_the_figure_without_predictions_has_no_plot(video, track, predictions):
     assert (
-        draw_figure(video, [track], thing()).shape[0]
-        < draw_figure(video, [track], thing(), predictions).shape[0]
+        draw_figure(answer_of(video, [track], thing())).shape[0]
+        < draw_figure(answer_of(video, [track], thing(), predictions)).shape[0]
     )
 
 
 def test_the_figure_of_a_thing_not_seen_shows_the_guess_or_the_video(video, track, predictions):
-    guess = draw_figure(video, [], thing(), predictions, guess=replace(track, score=0.2))
+    guess = draw_figure(answer_of(video, [], thing(), predictions, guess=replace(track, score=0.2)))
     assert pixels(guess, YELLOW) > 2000
-    nothing = draw_figure(video, [], thing(), predictions)
+    nothing = draw_figure(answer_of(video, [], thing(), predictions))
     assert pixels(nothing, BLUE) == 0
     assert nothing.shape == guess.shape
 
 
 def test_the_figure_doubles_for_print(video, track, predictions):
-    single = draw_figure(video, [track], thing(), predictions)
-    double = draw_figure(video, [track], thing(), predictions, scale=2)
+    single = draw_figure(answer_of(video, [track], thing(), predictions))
+    double = draw_figure(answer_of(video, [track], thing(), predictions), scale=2)
     np.testing.assert_allclose(double.shape[:2], 2 * np.array(single.shape[:2]), atol=1)
 
 
@@ -136,15 +138,15 @@ def test_the_figure_and_the_strip_suit_any_shape_of_video(tmp_path, width, heigh
     tall = Video(film_of(tmp_path / "v.mp4", [numbered(i, width, height) for i in range(6)], fps=5))
     one = ResponseTrack(first_frame=5, fps=5.0, boxes=(Box(1, 1, 30, 30),), score=0.5)
     predictions = FramePredictions(fps=5.0, boxes_px=np.zeros((6, 4)), logits=np.arange(6.0))
-    figure = draw_figure(tall, [one], thing()[:8], predictions, truth=one)
+    figure = draw_figure(answer_of(tall, [one], thing()[:8], predictions), truth=one)
     assert 300 < figure.shape[0] < 900
-    strip = draw_filmstrip(tall, one, thing()[:, :8])
+    strip = draw_filmstrip(answer_of(tall, [one], thing()[:, :8]))
     assert strip.shape[0] < 500  # one frame and the query, side by side
 
 
 def test_figures_and_strips_are_written_whole(video, track, predictions, tmp_path):
-    write_figure(tmp_path / "figure.png", video, [track], thing(), predictions)
-    write_filmstrip(tmp_path / "strip.jpg", video, track)
+    write_figure(tmp_path / "figure.png", answer_of(video, [track], thing(), predictions))
+    write_filmstrip(tmp_path / "strip.jpg", answer_of(video, [track]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "strip.jpg"]
     with Image.open(tmp_path / "strip.jpg") as image:
         assert image.width == 1600
@@ -189,7 +191,7 @@ def test_a_long_video_is_drawn_coarsely_but_no_peak_is_lost():
     logits[9_000:9_010] = 3.0
     hour = FramePredictions(fps=5.0, boxes_px=np.zeros((18_000, 4)), logits=logits)
     track = ResponseTrack(first_frame=9_000, fps=5.0, boxes=(Box(0, 0, 1, 1),) * 10, score=0.9)
-    curve = score_curve(hour, 3600.0, [track], columns=600)
+    curve = score_curve(answer_of(SimpleNamespace(duration_s=3600.0), [track], None, hour), columns=600)
     assert len(curve.smooth) == len(curve.times_s) == 600
     assert curve.smooth.max() == pytest.approx(0.9526, abs=1e-3)
     assert curve.peaks[0][0] == pytest.approx(1800, abs=2)
@@ -197,8 +199,9 @@ def test_a_long_video_is_drawn_coarsely_but_no_peak_is_lost():
 
 
 def test_the_curve_knows_where_the_search_ended(predictions):
-    assert score_curve(predictions, 60.0, []).searched_s == pytest.approx(2.2)
-    assert score_curve(predictions, 2.2, []).searched_s == pytest.approx(2.2)
+    for duration_s in (60.0, 2.2):
+        curve = score_curve(answer_of(SimpleNamespace(duration_s=duration_s), [], None, predictions))
+        assert curve.searched_s == pytest.approx(2.2)
 
 
 @pytest.mark.parametrize("duration_s", [0.2, 3.0, 46.0, 600.0, 5_000.0, 200_000.0])
@@ -222,16 +225,18 @@ def test_times_are_written_as_clocks():
 
 
 def test_the_headline_tells_the_last_sighting_the_guess_or_nothing(track):
-    assert headline([replace(track, first_frame=0), track], None).startswith("Last seen 0:00.6 to 0:01.4")
-    assert headline([], track).startswith("Not seen; best guess 0:00.6")
-    assert headline([], None) == "Not seen"
+    assert headline(answer_of(None, [replace(track, first_frame=0), track], guess=None)).startswith(
+        "Last seen 0:00.6 to 0:01.4"
+    )
+    assert headline(answer_of(None, [], guess=track)).startswith("Not seen; best guess 0:00.6")
+    assert headline(answer_of(None, [], guess=None)) == "Not seen"
 
 
 # --- films ---
 
 
 def test_the_cutout_is_the_moment_as_it_was(video, track, tmp_path):
-    write_cutout(tmp_path / "cut.mp4", video, track, margin_s=0.4)
+    write_cutout(tmp_path / "cut.mp4", answer_of(video, [track]), margin_s=0.4)
     cut = Video(tmp_path / "cut.mp4")
     assert cut.duration_s == pytest.approx(COUNT / 5 + 0.8, abs=0.05)
     original = video.frame_at(track.start).image
@@ -239,8 +244,8 @@ def test_the_cutout_is_the_moment_as_it_was(video, track, tmp_path):
 
 
 def test_films_with_boxes_show_them(video, track, tmp_path):
-    write_cutout(tmp_path / "cut.mp4", video, track, margin_s=0.4, boxes=True)
-    write_video(tmp_path / "film.mp4", video, track, margin_s=0.4)
+    write_cutout(tmp_path / "cut.mp4", answer_of(video, [track]), margin_s=0.4, boxes=True)
+    write_video(tmp_path / "film.mp4", answer_of(video, [track]), margin_s=0.4)
     original = video.frame_at(track.start).image
     drawn = draw_answer(original, track.boxes[0], clock(track.start))
     for name in ("cut.mp4", "film.mp4"):

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from evidence import answer_of
 from PIL import Image
 from scenes import box_at, thing, write_scene
 
@@ -39,7 +40,7 @@ def predictions():
 
 @pytest.fixture(scope="module")
 def page(video, track, predictions):
-    return report_html(video, [track], thing(), predictions, truth=track, model="a <model>")
+    return report_html(answer_of(video, [track], thing(), predictions, model="a <model>"), truth=track)
 
 
 class Nesting(HTMLParser):
@@ -125,12 +126,16 @@ def test_the_curve_greys_out_what_was_not_searched(predictions, track):
 
 @pytest.mark.parametrize("guessing", [True, False])
 def test_not_seen_is_a_page_too(video, track, predictions, guessing):
-    root = ET.fromstring(report_html(video, [], thing(), predictions, guess=track if guessing else None))
+    root = ET.fromstring(
+        report_html(answer_of(video, [], thing(), predictions, guess=track if guessing else None))
+    )
     assert root.find("body/main/h1").text.startswith("Not seen")
     assert len(list(root.iter("img"))) == (7 if guessing else 1)
 
 
 def test_the_page_is_the_same_each_time_and_is_written_whole(video, track, predictions, page, tmp_path):
-    write_report(tmp_path / "a.html", video, [track], thing(), predictions, truth=track, model="a <model>")
+    write_report(
+        tmp_path / "a.html", answer_of(video, [track], thing(), predictions, model="a <model>"), truth=track
+    )
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == page
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
