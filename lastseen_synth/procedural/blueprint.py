@@ -18,7 +18,7 @@ GLOSSY, SATIN = (0.25, 60.0), (0.08, 20.0)  # strength and shininess of highligh
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Blueprint:
     """`size_m` is the box that the built parts are moved and stretched to fill; they nearly do already."""
 
     size_m: Point

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
-from lastseen_synth.procedural.ink import (
+from lastseen_synth.procedural.drawing import (
     ICONS,
     SCALE,
     Box,
