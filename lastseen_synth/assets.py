@@ -1,7 +1,7 @@
 """Assets: meshes, tiling surfaces and pictures, each with its size, split and credit.
 
 An AssetLibrary lists them without reading a mesh; `load`, `texture` and `image` read or draw one on first use
-and keep it. Lengths are metres, z is up, and furniture looks to -y.
+and keep it. Lengths are metres, z is up, and furniture faces -y.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A whole library drawn at run time, without any file: for tests, previews and the demo.
+"""A procedural asset library that needs no files: for tests, previews and the demo.
 
-Nothing is drawn when the library is made; every item is a plan that knows its size. The same seed gives the
-same things, whatever else is loaded and in which order.
+Nothing is built until it is loaded; every item is a blueprint of known size. The same seed gives the same
+assets, whatever else is loaded and in which order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIANTS = 4  # look-alikes in a family
 VAL_SHARE = 0.22
 PEOPLE, PICTURES = 8, 35
 Family = Callable[[Rng, Sequence[Brand]], list[Blueprint]]
-# type -> what plans a family of it, how many families
+# type -> (function that makes a family, number of families)
 OBJECTS: dict[str, tuple[Family, int]] = {
     "carton": (partial(packaged_goods.cartons, small=False), 5),
     "packet": (partial(packaged_goods.cartons, small=True), 4),
@@ -75,7 +75,7 @@ def procedural_library(seed: int = 0) -> AssetLibrary:
 
 
 def _rng(seed: int, name: str) -> Rng:
-    """Its own stream for every name."""
+    """An independent random stream for every name."""
     return np.random.default_rng([seed, *hashlib.sha256(name.encode()).digest()[:8]])
 
 

@@ -1,4 +1,4 @@
-"""What makes a room lived in: lamps, screens, plants, rugs, curtains, doors and windows. They look to -y."""
+"""Procedural lamps, screens, plants, rugs, curtains, doors and windows, facing -y."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _lamp(rng: Rng, *, high: float, radius: float) -> Blueprint:
 
 
 def television(rng: Rng) -> Blueprint:
-    """Standing on a foot; the picture is its own light."""
+    """A screen on a foot; its picture is emissive."""
     wide = rng.uniform(0.7, 1.3)
     tall, seed, lit = wide * 0.58, int(rng.integers(2**31)), rng.uniform(0.5, 1.0)
     high = tall + 0.06
@@ -190,7 +190,7 @@ def _plant(rng: Rng, *, high: float, pot: float) -> Blueprint:
             disc(pot * 0.7, 0, up=False, material=1),
         ]
         for k in range(leaves):
-            angle = k * 2.399963 + own.normal(0, 0.2)  # the golden angle: no two above each other
+            angle = k * 2.399963 + own.normal(0, 0.2)  # golden angle: leaves do not overlap
             lift = own.uniform(0.45, 1.0)
             parts.append(
                 _leaf(angle, soil, (high - soil) * lift, spread / 2 * (1.25 - 0.8 * lift), broad * high, own)
@@ -250,7 +250,7 @@ def rug(rng: Rng) -> Blueprint:
 
 
 def curtain(rng: Rng) -> Blueprint:
-    """One hanging cloth in folds."""
+    """One curtain in folds."""
     wide, high, folds = rng.uniform(0.5, 1.0), rng.uniform(2.0, 2.35), int(rng.integers(5, 10))
     seed, style, phase = int(rng.integers(3)), int(rng.integers(STYLES)), rng.random()
 
@@ -307,7 +307,7 @@ def door(rng: Rng) -> Blueprint:
 
 
 def window(rng: Rng) -> Blueprint:
-    """A frame and its bars; the panes are open air."""
+    """A frame and its bars, without panes."""
     wide, high, columns, rows = (
         rng.uniform(0.8, 1.6),
         rng.uniform(1.0, 1.4),

@@ -1,7 +1,7 @@
-"""How furniture is put together: shared woods and fabrics, boards, cushions, legs and drawers.
+"""Parts of procedural furniture: shared wood and fabric materials, boards, cushions, legs and drawers.
 
-Every maker plans one piece from a random generator: its size and its supports are known at once, and its
-parts and materials are made when it is loaded.
+Every maker draws the Blueprint of one piece: its size and supports are known at once, its parts and materials
+are built when it is loaded.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lastseen_synth.texture import picture_texture
 
 Rng = np.random.Generator
 Corner = tuple[float, float, float]
-Makers = dict[str, tuple[tuple[Callable[[Rng], Blueprint], int], ...]]  # type -> what plans a piece, how many
+Makers = dict[str, tuple[tuple[Callable[[Rng], Blueprint], int], ...]]  # type -> (maker, count), ...
 WOOD, SECOND, METAL = 0, 1, 2  # materials of a wooden piece
-WOOD_M, FABRIC_M = 0.6, 0.4  # what a tile covers
+WOOD_M, FABRIC_M = 0.6, 0.4  # size of a texture tile
 STYLES = 7
-KNOB_M = 0.027  # how far a knob stands out of its drawer
+KNOB_M = 0.027  # by which a knob protrudes from its drawer
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Remotes, phones, torches, cameras, toy cars and puzzle cubes. One function makes a family."""
+"""Procedural remotes, phones, torches, cameras, toy cars and puzzle cubes; one function makes a family."""
 
 from __future__ import annotations
 

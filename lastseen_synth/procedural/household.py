@@ -1,4 +1,5 @@
-"""Crockery, balls, clocks and soft toys. One function makes a family, in several colours and prints."""
+"""Procedural crockery, balls, clocks and soft toys; one function makes a family in several colours and
+prints."""
 
 from __future__ import annotations
 
@@ -198,7 +199,7 @@ def clocks(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
 
 
 def _clock(brand: Brand, radius: float, deep: float, bells: bool, hours: int) -> Built:
-    forward = rotation("x", 90)  # what looked up looks to the front, still upright
+    forward = rotation("x", 90)  # from facing up to facing the front, upright
     drum = revolved(
         [
             (radius * 0.94, 0),
@@ -248,7 +249,7 @@ def toys(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
 
 
 def _animal(h: float, animal: str, *, plump: float, nose: float) -> tuple[list[Capsule], list[Capsule]]:
-    """What is covered in fur, and what is in the second colour; h: height without ears."""
+    """Capsules in the colour of the fur, and in the second colour; h: height without ears."""
     fur = [
         ball((0, 0, 0.3 * h), 0.24 * h * plump, (1, 0.85, 1.1)),
         ball((0, -0.02 * h, 0.68 * h), 0.2 * h, (1.08, 1, 0.95)),

@@ -1,4 +1,4 @@
-"""Things from the larder and the shelf: cartons, cans, bottles, books, mugs. One function makes a family."""
+"""Procedural cartons, cans, tins, bottles, tubes and books; one function makes a family."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _bottle(brand: Brand, shape: tuple[float, ...], content: Colour, kind: str, 
 
 
 def tubes(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
-    """Of paste or cream: lying, flat at the far end."""
+    """Tubes of paste or cream, lying, flat at the far end."""
     radius, long = rng.uniform(0.016, 0.026), rng.uniform(0.12, 0.19)
     size = (2 * radius * 1.45, long + 0.022, 2.09 * radius)
     return [Blueprint(size_m=size, build=partial(_tube, brand, radius, long)) for brand in brands]
@@ -253,7 +253,7 @@ def _tube(brand: Brand, radius: float, long: float) -> Built:
     cap = revolved(
         [(0, -0.022), (radius * 0.72, -0.022), (radius * 0.8, -0.002), (radius, 0)], segments=24, material=1
     )
-    # The label looks up, and both ends rest.
+    # The label faces up, and both ends touch the ground.
     lean = float(np.rad2deg(np.arctan2(radius, long)))
     lying = [p.moved(turn=rotation("x", -90 - lean)) for p in (soft, cap)]
     label = packaging.band(brand, face_px(2 * np.pi * radius, long, 288))

@@ -1,4 +1,4 @@
-"""Hands and people, as soft skins over bars.
+"""Procedural hands and people, as smooth unions of capsules.
 
 Hands as in the packs: the wrist at the origin, fingers along +y, the back of the hand up (+z), the thumb of a
 right hand at -x, a forearm of 42 cm behind; material 0 is the hand and 1 the forearm.

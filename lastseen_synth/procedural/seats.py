@@ -1,4 +1,4 @@
-"""Sofas, beds and chairs. They look to -y."""
+"""Sofas, beds and chairs. They face -y."""
 
 from __future__ import annotations
 

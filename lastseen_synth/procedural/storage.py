@@ -1,4 +1,4 @@
-"""Shelves, cabinets and kitchen machines. They look to -y."""
+"""Shelves, cabinets and kitchen machines. They face -y."""
 
 from __future__ import annotations
 

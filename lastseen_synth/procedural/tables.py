@@ -1,4 +1,4 @@
-"""Tables, desks and kitchen counters. They look to -y."""
+"""Tables, desks and kitchen counters. They face -y."""
 
 from __future__ import annotations
 
