@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-Run = tuple[int, int]  # first and one past the last truth frame
+Run = tuple[int, int]  # first and one past the last annotated frame
 
 # Hysteresis: an occurrence begins when this share of the thing is visible at this size, and lasts while the
 # lower thresholds hold, as an annotator would mark it. Sizes are sides of the box in units of the longer

@@ -123,13 +123,13 @@ def _write_episode(
     runs, boxes = _write_video(plan, root / "videos" / f"{uid}.mp4")
     side = box_sides(boxes, max(settings.width_px, settings.height_px))
     drawn = [(number, draw_query(runs[number], side[:, number], rng)) for number in runs]
-    asked = [(number, *question) for number, question in drawn if question]
+    asked = [(number, *query) for number, query in drawn if query]
     shown_from = [
         seen_from_rad(plan, n, (first + last) / 2 / ANNOTATION_FPS) for n, _, (first, last) in asked
     ]
     shown = [*(plan.things[number] for number, _, _ in asked), *plan.absent]
     pictures = _all_query_pictures(library, shown, [*shown_from, *(None for _ in plan.absent)], seed, device)
-    questions, absent = [], []
+    queries, absent = [], []
     images = iter(pictures)
     for number, query_frame, answer in asked:
         thing = plan.things[number]
@@ -137,23 +137,10 @@ def _write_episode(
         others = [run for run in runs[number] if run != answer]
         if others and rng.random() < FROM_VIDEO_SHARE:
             crop = _frame_crop(others[rng.integers(len(others))], boxes[:, number], settings)
-        questions.append(
-            {
-                "annotation_uid": f"{uid}-{number}",
-                "query_sets": {
-                    "1": {
-                        "is_valid": True,
-                        "query_frame": query_frame,
-                        "object_title": thing.type,
-                        "object_uid": thing.name,
-                        "visual_crop": crop,
-                        "response_track": _boxes(answer, boxes[:, number], settings),
-                        "lt_track": [
-                            b for run in runs[number] for b in _boxes(run, boxes[:, number], settings)
-                        ],
-                    }
-                },
-            }
+        queries.append(
+            _query(
+                f"{uid}-{number}", thing, query_frame, crop, answer, runs[number], boxes[:, number], settings
+            )
         )
     for number, thing in enumerate(plan.absent):
         absent.append(
@@ -174,11 +161,34 @@ def _write_episode(
         "video_end_frame": round(plan.duration_s * settings.fps),
         "video_fps": settings.fps,
         "clip_fps": ANNOTATION_FPS,
-        "annotations": questions,
+        "annotations": queries,
     }
     items = sorted({asset.name for asset in plan.items()})
     entry = {"uid": uid, "clip": clip, "absent": absent, "room": plan.room.kind, "items": items}
     _write_json(root / "episodes" / f"{uid}.json", entry)
+
+
+def _query(
+    uid: str,
+    thing: Asset,
+    query_frame: int,
+    crop: dict[str, Any],
+    answer: Run,
+    runs: list[Run],
+    boxes_px: np.ndarray,
+    settings: EpisodeSettings,
+) -> dict[str, Any]:
+    """One annotation of the VQ2D schema; `boxes_px` [N, 4] are the thing's."""
+    query_set = {
+        "is_valid": True,
+        "query_frame": query_frame,
+        "object_title": thing.type,
+        "object_uid": thing.name,
+        "visual_crop": crop,
+        "response_track": _boxes(answer, boxes_px, settings),
+        "lt_track": [box for run in runs for box in _boxes(run, boxes_px, settings)],
+    }
+    return {"annotation_uid": uid, "query_sets": {"1": query_set}}
 
 
 def _plan(

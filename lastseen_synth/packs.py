@@ -47,7 +47,7 @@ TYPES_BY_TITLE = {
 
 
 class Pack:
-    """Arrays of one archive, each read when it is first asked for."""
+    """Arrays of one archive, each read on first use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

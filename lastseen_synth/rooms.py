@@ -43,7 +43,7 @@ from lastseen_synth.meshes import Material, MeshScene, SceneBuilder
 from lastseen_synth.room_details import add_details
 from lastseen_synth.room_types import MIN_FREE_M2, SHARE_OF_ROOMS, arrange
 from lastseen_synth.shadow import Lights, ShadowMaps, static_shadow_maps
-from lastseen_synth.shell import Solid, draw_decor, mean_colour, shell
+from lastseen_synth.shell import Decor, Solid, draw_decor, mean_colour, shell
 from lastseen_synth.support_grid import floor_grid, support_grids
 from lastseen_synth.texture import colour_texture
 
@@ -147,55 +147,17 @@ def _try(
     decor = draw_decor(library, plan, rng, tiled_walls=tiled)
     pieces = arrange(plan, library, rng, kind=kind, max_triangles=int(FURNITURE_SHARE * max_triangles))
     people = _people(library, plan, pieces, rng)
-    bodies = [p.footprint for p in pieces if p.low_m < 1.8] + [place for place, _, _ in people]
-    free = free_space(plan, bodies)
+    free = free_space(plan, _bodies(pieces, people))
 
-    room = RoomBuilder(
-        solids=[], grids=[], line_of_sight=LineOfSight(), free=free, rng=rng, triangles_left=max_triangles
-    )
-    for solid in shell(plan, decor):
-        room.add(solid)
-    for piece in pieces:
-        number = room.add(_solid(piece.asset, piece.transform))
-        room.grids += support_grids(piece.asset, mesh_of(piece.asset), number, piece.transform, _use(piece))
-    for _, asset, transform in people:
-        room.add(_solid(asset, transform))
-    for zone in plan.zones:
-        room.grids.append(floor_grid(plan, zone, 0, free, bodies, pose(0, 0)))
-    for piece in pieces:
-        for grid in room.grids:
-            if piece.low_m > grid.height_m:
-                grid.limit_height(piece.footprint, piece.low_m)
-
+    room = _with_furniture(plan, decor, pieces, people, free, rng, max_triangles)
     fittings, lights, sources = add_details(library, plan, decor, pieces, rng, kind)
     for solid in fittings:
         room.add(solid)
 
-    put_screens(room, library)
-    numbers: list[int] = []
-    stock = Stock(library, [*things, *avoid])
-    for thing in things:
-        found = put_thing(room, thing)
-        if found is None:
-            return None
-        numbers.append(found)
-    for number, thing in zip(numbers, things):
-        for look_alike in _some(stock.look_alikes(thing), int(rng.integers(1, 4)), rng):
-            if look_alike.name not in room.used_names and look_alike.twin not in room.used_twins:
-                put_thing(room, look_alike, near=room.things[number][0] if rng.random() < 0.6 else None)
-    spots = find_spots(room, SPOTS + len(things), [t.size_m for t in things])
-    if len(spots) < fewest_spots:
+    placed = _with_objects(room, library, things, avoid, fewest_spots)
+    if placed is None:
         return None
-    fullness = rng.uniform(0.25, 1.0)
-    scatter(room, stock, int(30 + 110 * fullness), fullness)
-    for number in numbers:
-        moved = moved_into_view(room, number, spots)
-        if moved is not None:
-            old = room.solids[number]
-            room.solids[number] = Solid(
-                mesh=old.mesh, materials=old.materials, transform=moved, asset=old.asset
-            )
-
+    numbers, spots = placed
     below = range(len(room.solids), len(room.solids) + len(extras))
     room.solids += [solid_of(asset, pose(0, 0, -10.0)) for asset in extras]
     builder = SceneBuilder()
@@ -218,6 +180,79 @@ def _try(
         plan=plan,
         extras=tuple(below),
     )
+
+
+def _with_furniture(
+    plan: FloorPlan,
+    decor: Decor,
+    pieces: Sequence[Piece],
+    people: Sequence[tuple[Footprint, Asset, Tensor]],
+    free: FreeSpace,
+    rng: np.random.Generator,
+    max_triangles: int,
+) -> RoomBuilder:
+    """Shell, furniture and people, and the support grids of the furniture and the floor."""
+    bodies = _bodies(pieces, people)
+    room = RoomBuilder(
+        solids=[], grids=[], line_of_sight=LineOfSight(), free=free, rng=rng, triangles_left=max_triangles
+    )
+    for solid in shell(plan, decor):
+        room.add(solid)
+    for piece in pieces:
+        number = room.add(_solid(piece.asset, piece.transform))
+        room.grids += support_grids(piece.asset, mesh_of(piece.asset), number, piece.transform, _use(piece))
+    for _, asset, transform in people:
+        room.add(_solid(asset, transform))
+    for zone in plan.zones:
+        room.grids.append(floor_grid(plan, zone, 0, free, bodies, pose(0, 0)))
+    for piece in pieces:
+        for grid in room.grids:
+            if piece.low_m > grid.height_m:
+                grid.limit_height(piece.footprint, piece.low_m)
+    return room
+
+
+def _with_objects(
+    room: RoomBuilder,
+    library: AssetLibrary,
+    things: Sequence[Asset],
+    avoid: Sequence[Asset],
+    fewest_spots: int,
+) -> tuple[list[int], list[Spot]] | None:
+    """Puts screens, things, look-alikes and clutter; returns the things' instances and the free spots.
+
+    None if a thing found no place or there are too few spots.
+    """
+    put_screens(room, library)
+    numbers: list[int] = []
+    stock = Stock(library, [*things, *avoid])
+    for thing in things:
+        found = put_thing(room, thing)
+        if found is None:
+            return None
+        numbers.append(found)
+    for number, thing in zip(numbers, things):
+        for look_alike in _some(stock.look_alikes(thing), int(room.rng.integers(1, 4)), room.rng):
+            if look_alike.name not in room.used_names and look_alike.twin not in room.used_twins:
+                put_thing(room, look_alike, near=room.things[number][0] if room.rng.random() < 0.6 else None)
+    spots = find_spots(room, SPOTS + len(things), [t.size_m for t in things])
+    if len(spots) < fewest_spots:
+        return None
+    fullness = room.rng.uniform(0.25, 1.0)
+    scatter(room, stock, int(30 + 110 * fullness), fullness)
+    for number in numbers:
+        moved = moved_into_view(room, number, spots)
+        if moved is not None:
+            old = room.solids[number]
+            room.solids[number] = Solid(
+                mesh=old.mesh, materials=old.materials, transform=moved, asset=old.asset
+            )
+    return numbers, spots
+
+
+def _bodies(pieces: Sequence[Piece], people: Sequence[tuple[Footprint, Asset, Tensor]]) -> list[Footprint]:
+    """Footprints of what a walking person would collide with."""
+    return [p.footprint for p in pieces if p.low_m < 1.8] + [place for place, _, _ in people]
 
 
 def _solid(asset: Asset, transform: Tensor) -> Solid:

@@ -29,8 +29,8 @@ class Lights:
     | lamp_radius_m   | softens the fall-off close by; what is nearer to a lamp casts no shadow   |
     | sun_direction   | [3] the way its light travels, or None                                    |
     | sun_colour      | [3] or [B, 3]                                                             |
-    | sky_colour      | [3] or [B, 3] ambient light on surfaces that look up                      |
-    | ground_colour   | [3] or [B, 3] ambient light on surfaces that look down                    |
+    | sky_colour      | [3] or [B, 3] ambient light on surfaces that face up                      |
+    | ground_colour   | [3] or [B, 3] ambient light on surfaces that face down                    |
     """
 
     lamps_m: Tensor
