@@ -22,11 +22,11 @@ from torch.profiler import profile
 
 from lastseen_synth.geometry import Cameras, Poses, look_at
 from lastseen_synth.meshes import Material, Mesh, MeshScene, SceneBuilder
-from lastseen_synth.raster import Budget, nearest, project, rows_of, triangles_in_view
+from lastseen_synth.raster import Budget, depth_test, project, spans_of, triangles_in_view
 from lastseen_synth.shade import four_samples, instances, one_sample, render, shade, surface_planes
 from lastseen_synth.shadow import Lights, ShadowMaps, moving_shadow_maps, static_shadow_maps
 from lastseen_synth.texture import Texture, linear_to_srgb, picture_texture
-from lastseen_synth.truth import alone_pixels, visible_boxes
+from lastseen_synth.visibility import unoccluded_pixels, visible_boxes
 
 WIDTH_M, LENGTH_M, HEIGHT_M = 7.0, 6.0, 2.6
 FURNITURE, OBJECTS = 40, 60
@@ -201,12 +201,12 @@ def stages(
     behind = torch.zeros(3, device=scene.surface.device)
     projection = watch.measure("transform", lambda: project(scene.geometry, cameras))
     triangles = watch.measure("cull", lambda: triangles_in_view(scene.geometry, projection, cameras))
-    rows = watch.measure("rows", lambda: rows_of(triangles, cameras))
-    seen = watch.measure("nearest", lambda: nearest(rows, frames, size, size, budget))
+    rows = watch.measure("rows", lambda: spans_of(triangles, cameras))
+    seen = watch.measure("nearest", lambda: depth_test(rows, frames, size, size, budget))
     samples = watch.measure("samples", lambda: one_sample(seen))
     if antialias:
-        fine = watch.measure("rows", lambda: rows_of(triangles, cameras, samples=2))
-        finer = watch.measure("nearest", lambda: nearest(fine, frames, 2 * size, 2 * size, budget))
+        fine = watch.measure("rows", lambda: spans_of(triangles, cameras, samples=2))
+        finer = watch.measure("nearest", lambda: depth_test(fine, frames, 2 * size, 2 * size, budget))
         samples = watch.measure("samples", lambda: four_samples(finer))
     watch.measure("ids", lambda: instances(scene.geometry, triangles, seen))
     planes = watch.measure("planes", lambda: surface_planes(scene, projection, triangles, cameras))
@@ -274,7 +274,7 @@ def print_extras(scene: MeshScene, objects: list[int], lights: Lights, cameras: 
         watch.measure(f"visible_boxes, {len(objects)} objects", lambda: visible_boxes(ids, objects))
         watch.measure(
             "alone_pixels, 4 objects",
-            lambda: alone_pixels(scene.geometry, cameras, objects[:4], budget=budget),
+            lambda: unoccluded_pixels(scene.geometry, cameras, objects[:4], budget=budget),
         )
         watch.measure("moving_shadow_maps", lambda: moving_shadow_maps(scene.geometry, lights, hand))
     for name, seconds in watch.seconds.items():

@@ -26,9 +26,9 @@ from lastseen.evaluate.metrics import compare
 from lastseen.localizer import Localizer
 from lastseen.query import Query
 from lastseen.video import Video, VideoWriter
+from lastseen_synth.dataset_writer import write_dataset
 from lastseen_synth.episode import EpisodeSettings
 from lastseen_synth.library import open_library
-from lastseen_synth.write import write_dataset
 
 ASSETS = Path(__file__).parents[1] / "lastseen" / "assets"
 SETTINGS = EpisodeSettings(

@@ -1,1 +1,1 @@
-"""The synthetic world: first-person video with exact answers."""
+"""Synthetic first-person video with exact annotations, for training and evaluation."""

@@ -1,12 +1,11 @@
-"""What scenes are made of: meshes, surfaces and pictures, each with its size, its split and its credit.
+"""Assets: meshes, tiling surfaces and pictures, each with its size, split and credit.
 
-A Library lists them without reading a single mesh; `load`, `texture` and `image` read or draw one when it is
-needed, and keep it. Lengths are metres, z is up, and furniture looks to -y.
+An AssetLibrary lists them without reading a mesh; `load`, `texture` and `image` read or draw one on first use
+and keep it. Lengths are metres, z is up, and furniture faces -y.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,7 +37,7 @@ SKIN_TONES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """Who made it, and on what terms. `source` names the collection, `title` the item in it."""
+    """Author and licence. `source` names the collection, `title` the item in it."""
 
     title: str
     author: str
@@ -48,7 +47,7 @@ class Credit:
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """A flat place to put things, in its asset's coordinates; nothing is above it for `clearance_m`."""
+    """A flat rectangle to put objects on, in its asset's coordinates, with `clearance_m` of free height."""
 
     z_m: float
     x0_m: float
@@ -60,14 +59,14 @@ class Support:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asset:
-    """A thing with a shape.
+    """A mesh with its materials, loaded on first use.
 
-    | kind       | object (may be asked for), small, furniture, person, animal, opening, hand            |
+    | kind       | object (may be queried), small, furniture, person, animal, opening, hand              |
     | type       | what it is: table, shelf, carton, ...; of a hand, its pose                             |
-    | family     | things that look alike; a family is wholly in one split                               |
-    | twin       | never show two things of one twin group together: they may be indistinguishable        |
+    | family     | assets that look similar; a family is wholly in one split                             |
+    | twin       | assets of one twin group may be indistinguishable: never two of them in one room       |
     | lo_m, hi_m | bounding box; the origin is its middle in x and y, its lowest point (a hand's: its wrist) |
-    | grip_m     | of a hand: where the middle of a held thing goes                                      |
+    | grip_m     | of a hand: where the centre of a held object goes                                     |
     """
 
     name: str
@@ -90,7 +89,7 @@ class Asset:
         return x1 - x0, y1 - y0, z1 - z0
 
     def load(self) -> Loaded:
-        """Its mesh and materials, on the CPU; the same objects every time, so that scenes share them."""
+        """Mesh and materials on the CPU; the same objects every time, so that scenes share them."""
         return self._loaded
 
     @cached_property
@@ -111,7 +110,7 @@ class Asset:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Surface:
-    """A picture that tiles, once every `metres`. use: wall, floor, wood, fabric, counter or metal."""
+    """A tiling texture that repeats every `metres`. use: wall, floor, wood, fabric, counter or metal."""
 
     name: str
     use: str
@@ -130,7 +129,8 @@ class Surface:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Picture:
-    """A picture to hang or to look around in. kind: pano, grocery, caltech101, wallpaper, generated."""
+    """A photograph or generated picture: poster, cut-out or panorama. kind: pano, grocery, caltech101,
+    wallpaper, generated."""
 
     name: str
     kind: str
@@ -146,35 +146,21 @@ class Picture:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Library:
+class AssetLibrary:
     assets: tuple[Asset, ...] = ()
     surfaces: tuple[Surface, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
-    @classmethod
-    def from_packs(cls, folder: str | os.PathLike[str]) -> Library:
-        """The .npz packs of scanned objects, furniture and photographs that are in this folder."""
-        from lastseen_synth.packs import read_packs  # reads into the types above
-
-        return read_packs(folder)
-
-    @classmethod
-    def from_scans(cls, folder: str | os.PathLike[str]) -> Library:
-        """Your own Google Scanned Objects: one sub-folder each, with an OBJ file and its texture."""
-        from lastseen_synth.scans import read_scans
-
-        return read_scans(folder)
-
-    def __add__(self, other: Library) -> Library:
-        return Library(
+    def __add__(self, other: AssetLibrary) -> AssetLibrary:
+        return AssetLibrary(
             assets=self.assets + other.assets,
             surfaces=self.surfaces + other.surfaces,
             pictures=self.pictures + other.pictures,
         )
 
-    def split(self, name: Split) -> Library:
-        """What training may see, or what it never does. Hands are in both: nobody asks for a hand."""
-        return Library(
+    def split(self, name: Split) -> AssetLibrary:
+        """The assets of one split. Hands are in both: they are never queried."""
+        return AssetLibrary(
             assets=tuple(a for a in self.assets if a.split == name or a.kind == "hand"),
             surfaces=tuple(s for s in self.surfaces if s.split == name),
             pictures=tuple(p for p in self.pictures if p.split == name),
@@ -184,8 +170,8 @@ class Library:
         return tuple(a for a in self.assets if a.kind == name)
 
 
-def dressed(hand: Asset, rng: np.random.Generator) -> Asset:
-    """A hand of random skin, its forearm bare or in a sleeve of random colour."""
+def with_skin_and_sleeve(hand: Asset, rng: np.random.Generator) -> Asset:
+    """The hand with a random skin tone, its forearm bare or in a sleeve of random colour."""
     paler, darker = np.asarray(SKIN_TONES)[(first := int(rng.integers(len(SKIN_TONES) - 1))) : first + 2]
     skin = paler + (darker - paler) * rng.random() + rng.normal(0, 0.01, 3)
     sleeve = skin if rng.random() < 0.4 else rng.uniform(0.02, 0.7) * rng.uniform(0.4, 1.0, 3)
@@ -204,7 +190,7 @@ def _colour(linear: np.ndarray) -> Point:
 
 
 def attribution(items: Iterable[Asset | Surface | Picture]) -> str:
-    """A Markdown list of whose work these are, each item once: by source and licence, then by author."""
+    """Credits as a Markdown list, each item once: by source and licence, then by author."""
     groups: dict[tuple[str, str], dict[str, set[str]]] = {}
     for credit in {item.credit for item in items}:
         authors = groups.setdefault((credit.source, credit.licence), {})

@@ -1,7 +1,7 @@
-"""Photographs as a place to look around in: a panorama on a dome, or a dome papered with flat photographs.
+"""Photographs as an environment: a panorama, or a collage of flat photographs, on a dome over flat ground.
 
-Yaw goes from the x axis to the left; the middle column of a panorama looks along x. The dome stands on flat
-ground, so that what lies on the ground stays where it is when the viewer takes a step.
+Yaw goes from the x axis to the left; the middle column of a panorama is the direction of x. Pixels below the
+horizon are projected onto the ground plane, so that they show parallax when the viewer moves.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lastseen_synth.shadow import Lights
 from lastseen_synth.texture import srgb_to_linear
 
 WIDEST_COLLAGE_PX = 2048
-SCENE_ALBEDO = 0.24  # what the world reflects on average: its mean brightness then tells the light
+SCENE_ALBEDO = 0.24  # assumed mean albedo, to estimate irradiance from mean brightness
 LUMINANCE = (0.2126, 0.7152, 0.0722)
 
 
 def sphere_height(focal_px: float) -> int:
-    """Rows of an equirectangular picture beyond which cameras of this focal length see no more detail."""
+    """Rows of an equirectangular picture that match the resolution of cameras of this focal length."""
     return round(np.pi * focal_px * 1.25)
 
 
@@ -32,7 +32,7 @@ def sphere_height(focal_px: float) -> int:
 class Backdrop:
     """
     | sphere   | float32 [3, H, 2 H + 2] linear, equirectangular, one wrapped column on each side |
-    | eye_m    | how high above the ground it was taken                                           |
+    | eye_m    | height of the camera above the ground                                            |
     | radius_m | of the dome                                                                      |
     """
 
@@ -73,8 +73,8 @@ class Backdrop:
         distance = torch.minimum(to_dome, start[:, 2, None, None] / -down)
         return ray * distance[:, None] + start[:, :, None, None]
 
-    def look(self, hits_m: Tensor) -> Tensor:
-        """Linear RGB [B, 3, H, W] of the points that `hits_m` found."""
+    def sample(self, hits_m: Tensor) -> Tensor:
+        """Linear RGB [B, 3, H, W] at the points that `hits_m` returned."""
         x, y, z = hits_m.unbind(1)
         z = z - self.eye_m
         turn = torch.atan2(y, x) / torch.pi
@@ -85,7 +85,7 @@ class Backdrop:
         return F.grid_sample(pictures, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
     def lights(self, rng: np.random.Generator) -> Lights:
-        """A guess at what lights this place, for things put into it."""
+        """Lights estimated from the panorama, for objects placed in front of it."""
         sphere = self.sphere[..., 1:-1]
         rows = sphere.shape[1]
         rise = (0.5 - (torch.arange(rows, device=sphere.device) + 0.5) / rows) * torch.pi
@@ -97,11 +97,11 @@ class Backdrop:
         tint = _muted((sky + ground) / 2, float(rng.uniform(0.2, 0.6)))
         direct = rng.uniform(0.25, 0.6)
         source, colour = self._brightest(weight)
-        # Some of what lights a place is not to be seen in its picture.
+        # Some light sources are not visible in the picture.
         if rng.random() < 0.3 or np.linalg.norm(source) < 0.15:
             source = np.array([*rng.normal(0, 0.6, 2), 1.0])
         source += rng.normal(0, 0.15, 3)
-        source[2] = abs(source[2]) + 0.25  # lamps and windows are rarely below
+        source[2] = abs(source[2]) + 0.25  # light rarely comes from below
         ambient = level * (1 - 0.7 * direct)
         return Lights(
             lamps_m=torch.zeros(0, 3),
@@ -113,7 +113,7 @@ class Backdrop:
         ).to(self.sphere.device)
 
     def _brightest(self, weight: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Mean direction and colour of the brightest pixels, one in two hundred."""
+        """Mean direction and colour of the brightest 0.5 % of the pixels."""
         sphere = self.sphere[..., 1:-1]
         rows, columns = sphere.shape[1:]
         bright = (sphere * sphere.new_tensor(LUMINANCE)[:, None, None]).sum(0)
@@ -145,8 +145,8 @@ def collage(
     focal_px: float,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """An equirectangular picture uint8 [H, 2 H, 3] papered with photographs: the first `walls` of them side
-    by side all around, the next two above and below, the others hung over them, in rows or anyhow."""
+    """An equirectangular collage uint8 [H, 2 H, 3]: the first `walls` photographs side by side all around,
+    the next two at the poles, the others pasted over them, in rows or at random."""
     height = min(sphere_height(focal_px), WIDEST_COLLAGE_PX // 2)
     planes = [torch.from_numpy(p.copy()).to(device).permute(2, 0, 1).float() for p in pictures]
     canvas = _papered(planes[:walls], rng, height)
@@ -164,7 +164,8 @@ def collage(
 
 @dataclass(frozen=True, kw_only=True)
 class _Frame:
-    """Where a picture hangs, and how wide its longer side is seen (rad); `feather`: share of a soft edge."""
+    """Pose of a pasted picture and the angle (rad) its longer side subtends; `feather`: width of its soft
+    edge, as a share of the picture."""
 
     across: float
     yaw: float = 0.0
@@ -200,7 +201,7 @@ def _papered(walls: Sequence[Tensor], rng: np.random.Generator, height: int) -> 
     edges = ((np.arange(len(walls) + 1) + shifts) / len(walls) * 2 * height).round().astype(int).tolist()
     papers = []
     for wall, left, right in zip(walls, edges, edges[1:]):
-        # Its own aspect at the horizon, but never so flat that mirrors stand on mirrors.
+        # Its own aspect at the horizon, but tall enough to need at most one reflection above and below.
         rows = max(round((right - left) * wall.shape[1] / wall.shape[2]), round(0.3 * height))
         paper = F.interpolate(wall[None], (rows, right - left), mode="bilinear", antialias=True)[0]
         row = torch.arange(height, device=wall.device) - (height - rows) // 2
@@ -210,7 +211,7 @@ def _papered(walls: Sequence[Tensor], rng: np.random.Generator, height: int) -> 
 
 
 def _hang(canvas: Tensor, picture: Tensor, frame: _Frame) -> None:
-    """Paint a flat picture [3, h, w] over part of the canvas, as it looks from the middle of the dome."""
+    """Paste a flat picture [3, h, w] onto the canvas in perspective, as seen from the centre of the dome."""
     height, width, device = *canvas.shape[1:], canvas.device
     longer = max(picture.shape[1:])
     half_x, half_y = (
@@ -235,7 +236,7 @@ def _hang(canvas: Tensor, picture: Tensor, frame: _Frame) -> None:
     right, up = (torch.where(ahead > 0.05, v / ahead.clamp(min=0.05), 1e3) for v in (right, up))
     cosine, sine = float(np.cos(frame.roll)), float(np.sin(frame.roll))
     u, v = (right * cosine + up * sine) / half_x, (right * sine - up * cosine) / half_y
-    # From nothing to everything within two pixels of the canvas at the edge, or within the feather.
+    # The edge is blended over two pixels of the canvas, or over the feather.
     soft = max(4 * np.pi / width / min(half_x, half_y), 2 * frame.feather)
     alpha = ((1 - torch.maximum(u.abs(), v.abs())) / soft).clamp(0, 1)
     grid = torch.stack([u, v], -1)[None]

@@ -1,7 +1,7 @@
-"""A head camera: lens, shutter and sensor in one.
+"""A head-mounted camera: lens, shutter and sensor.
 
-shots = camera.shots(walk.at, walk.times_s()[:32], 640, 360)
-rendering = render(scene, shots.cameras, lights, ...)            # whatever moves: at shots.moments_s
+shots = camera.shots(walk.at, times_s, 640, 360)
+rendering = render(scene, shots.cameras, lights, ...)            # moving instances: at shots.moments_s
 frames = camera.develop(shots, rendering.rgb, rendering.instance, generator, state=state)
 """
 
@@ -33,7 +33,7 @@ class Frames:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadCamera:
-    """The default, "clean", is a pinhole that sees one moment and stores it as sRGB."""
+    """The default is a pinhole with an instantaneous shutter and an ideal sensor."""
 
     lens: Lens = field(default_factory=Lens)
     shutter: Shutter = field(default_factory=Shutter)
@@ -48,7 +48,7 @@ class HeadCamera:
         fov_deg: tuple[float, float] = WORN_FOV_DEG,
         light: float = 0.2,
     ) -> HeadCamera:
-        """`aspect`: width / height of its pictures. `light`: mean linear brightness of what it will see."""
+        """`aspect`: width / height of its pictures. `light`: mean linear brightness of the scene."""
         return cls(
             lens=Lens.draw(rng, aspect=aspect, fov_deg=fov_deg),
             shutter=Shutter.draw(rng, light=light),

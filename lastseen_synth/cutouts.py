@@ -1,7 +1,7 @@
-"""Things cut out of photographs, as slightly bent cards that the renderer draws like any other mesh.
+"""Objects cut out of photographs, as slightly curved textured cards.
 
-Where a photograph's border is of one colour, the thing is what differs from it; elsewhere a random outline is
-cut from the middle of the picture, where photographs of things have the thing.
+If the border of a photograph has a uniform colour, the object is segmented by its difference from it;
+otherwise a random outline around the centre of the picture is cut out.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from scipy import ndimage
 
 from lastseen_synth.meshes import Mesh
 
-OUTLINE_CELLS, MATTE_CELLS = 16, 44  # of the grid on which an outline is traced, along the longer side
-BORDER_DISTANCE = 30.0  # of colours 0..255: nearer to the border's colour than this is border
+OUTLINE_CELLS, MATTE_CELLS = 16, 44  # cells of the contouring grid along the longer side
+BORDER_DISTANCE = 30.0  # of colours 0..255: pixels nearer to the border's colour are background
 BORDER_SHARE = 0.82  # of the border's pixels that must have its colour
-EDGE_PX = 2.0  # how far inside its edge a thing is cut
-MATTE_SHARES = (0.06, 0.85)  # a thing that is less, or more, of its picture was not found properly
+EDGE_PX = 2.0  # by which the matte is eroded
+MATTE_SHARES = (0.06, 0.85)  # of the picture: a smaller or larger matte is taken for a failed one
 POLYGON_SHARE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """A soft random shape; lengths in the unit square of the picture.
+    """A random smooth outline; lengths in the unit square of the picture.
 
     | centre, radii | (x, y)                                                                            |
     | power         | of a superellipse: 2 an ellipse, large a rounded box                               |
@@ -55,7 +55,7 @@ class Outline:
         )
 
     def varied(self, rng: np.random.Generator) -> Outline:
-        """Nearly the same region with another edge: the edge must not be what gives the thing away."""
+        """Nearly the same region with another outline: a model must not recognise the outline."""
         other = Outline.draw(rng)
         x, y = np.asarray(self.centre) + rng.uniform(-0.03, 0.03, 2)
         radius_x, radius_y = np.asarray(self.radii) * rng.uniform(0.88, 1.1, 2)
@@ -73,7 +73,7 @@ class Outline:
             reach = (np.abs(u) ** self.power + np.abs(v) ** self.power) ** (1 / self.power)
         height, waves, phase = self.wobble
         inside = 1 - reach + height * np.sin(waves * np.arctan2(v, u) + phase)
-        # The picture's own edge ends it too.
+        # Clipped by the edge of the picture.
         return np.minimum(inside, np.minimum(np.minimum(x, 1 - x), np.minimum(y, 1 - y)) * 8 - 0.04)
 
 
@@ -101,7 +101,7 @@ class Cutout:
 
     @property
     def contrast(self) -> float:
-        """Standard deviation of the brightness (0..255) within it: what is plain cannot be recognised."""
+        """Standard deviation of the brightness (0..255) inside; a uniform cut-out cannot be recognised."""
         height, width = self.picture.shape[:2]
         rows, columns = np.nonzero(self.inside > 0)
         y = rows * (height - 1) // (self.inside.shape[0] - 1)
@@ -132,7 +132,7 @@ class Cutout:
 
 
 def matte_inside(picture: np.ndarray) -> np.ndarray | None:
-    """What differs from the border's one colour, as `Cutout.inside`; None if the border is of many."""
+    """Segmentation against a uniform border, as `Cutout.inside`; None if the border is not uniform."""
     height, width = picture.shape[:2]
     ring = max(2, round(0.02 * max(height, width)))
     border = np.ones((height, width), bool)
@@ -151,8 +151,8 @@ def matte_inside(picture: np.ndarray) -> np.ndarray | None:
     if not MATTE_SHARES[0] < whole.mean() < MATTE_SHARES[1]:
         return None
     rows, columns = _cells(picture, MATTE_CELLS)
-    # Signed distance: between the grid's corners it is all but linear, so that the line found is the edge; or
-    # rather a little inside it, where pixels are not half border.
+    # Signed distance is nearly linear between grid corners, so that its zero contour follows the edge; eroded
+    # a little, because pixels at the edge mix with the border.
     signed = ndimage.distance_transform_edt(whole) - ndimage.distance_transform_edt(~whole) - EDGE_PX
     y, x = np.meshgrid(
         np.linspace(-0.5, height - 0.5, rows + 1), np.linspace(-0.5, width - 0.5, columns + 1), indexing="ij"
@@ -168,8 +168,9 @@ def _cells(picture: np.ndarray, longer: int) -> tuple[int, int]:
 
 
 def trace(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The region where `inside` [R + 1, C + 1] > 0, cut to its zero line: vertices float64 [V, 2] (x right,
-    y down, in the unit square) and triangles int64 [F, 3], counter-clockwise with y up."""
+    """Marching triangles: the region where `inside` [R + 1, C + 1] > 0, cut at its zero contour: vertices
+    float64 [V, 2] (x right, y down, in the unit square) and triangles int64 [F, 3], counter-clockwise with y
+    up."""
     rows, columns = inside.shape[0] - 1, inside.shape[1] - 1
     y, x = np.mgrid[: rows + 1, : columns + 1]
     points = np.stack([x / columns, y / rows], -1).reshape(-1, 2)
@@ -181,13 +182,13 @@ def trace(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     count = within.sum(1)
 
     def turned(chosen: np.ndarray, first_is_inside: bool) -> np.ndarray:
-        """These triangles, beginning with the corner that is alone on its side."""
+        """These triangles, rotated to begin with the corner that is alone on its side of the contour."""
         start = np.argmax(within[chosen] == first_is_inside, 1)
         return np.take_along_axis(cells[chosen], (start[:, None] + np.arange(3)) % 3, 1)
 
     whole, one, two = cells[count == 3], turned(count == 1, True), turned(count == 2, False)
     crossings = np.concatenate([one[:, [0, 1]], one[:, [0, 2]], two[:, [0, 1]], two[:, [0, 2]]])
-    # Neighbours share a crossing: the same pair of points, so that no crack opens between them.
+    # Neighbours share the vertex at a crossing, which avoids cracks.
     pairs, number = np.unique(np.sort(crossings, 1), axis=0, return_inverse=True)
     a, b = value[pairs].T
     share = (a / (a - b))[:, None]

@@ -1,6 +1,6 @@
-"""An episode: somebody walks about a room with a camera on the head, sees things, and carries some elsewhere.
+"""Episodes: a walk through one room, past things that are queried, some of which are moved or carried.
 
-plan_episode -> EpisodePlan -> render_episode -> Footage, Footage, ...      frames and exact truth, in order
+plan_episode -> EpisodePlan -> render_episode -> Footage, Footage, ...      frames and annotations, in order
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Asset, Library, dressed
+from lastseen_synth.assets import Asset, AssetLibrary, with_skin_and_sleeve
 from lastseen_synth.camera import HeadCamera
-from lastseen_synth.carry import Grip, held
+from lastseen_synth.clutter import Spot
 from lastseen_synth.geometry import Cameras, Poses
+from lastseen_synth.held_object import Grip, held_transforms
+from lastseen_synth.itinerary import Visit
 from lastseen_synth.lens import WORN_FOV_DEG
 from lastseen_synth.meshes import MeshScene
-from lastseen_synth.rooms import Room, Spot, furnish, light_changes, shadows_of
+from lastseen_synth.rooms import Room, furnish, light_changes, shadows_of
 from lastseen_synth.sensor import SensorState
 from lastseen_synth.shade import render
 from lastseen_synth.shadow import Lights
-from lastseen_synth.timeline import Look, draw_looks, unseen_moment
-from lastseen_synth.truth import alone_pixels, visible_boxes
-from lastseen_synth.walk import Visit, Walk, walk
+from lastseen_synth.timeline import Fixation, draw_fixations, unseen_moment
+from lastseen_synth.visibility import unoccluded_pixels, visible_boxes
+from lastseen_synth.walk import Walk, walk
 
-TRUTH_FPS = 5.0
+ANNOTATION_FPS = 5.0
 LIGHTS_HZ = 10.0
 
 
@@ -35,25 +37,25 @@ LIGHTS_HZ = 10.0
 class EpisodeSettings:
     width_px: int = 640
     height_px: int = 480
-    fps: float = 10.0  # of the video: a multiple of TRUTH_FPS
+    fps: float = 10.0  # of the video: a multiple of ANNOTATION_FPS
     duration_s: tuple[float, float] = (30.0, 300.0)
     things: tuple[int, int] = (3, 6)
-    # How much of a 90 degree view a thing fills when it is looked at, if one can get so near.
+    # Share of a 90 degree view that a thing fills when it is fixated, if the wearer can get close enough.
     view_share: tuple[float, float] = (0.09, 0.36)
     fov_deg: tuple[float, float] = WORN_FOV_DEG  # of the lens, from side to side
     antialias: bool = True
     max_triangles: int = 60_000
 
     def __post_init__(self) -> None:
-        if self.fps <= 0 or self.fps % TRUTH_FPS:
-            raise SynthError(f"fps must be a multiple of {TRUTH_FPS:g}, got {self.fps:g}")
+        if self.fps <= 0 or self.fps % ANNOTATION_FPS:
+            raise SynthError(f"fps must be a multiple of {ANNOTATION_FPS:g}, got {self.fps:g}")
         if not 5 <= self.duration_s[0] <= self.duration_s[1]:
             raise SynthError(f"an episode lasts 5 seconds or more, got {self.duration_s}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Move:
-    """From `end_s` on the thing rests at `goal` [4, 4]; if carried, a hand holds it from `start_s`."""
+    """From `end_s` on the thing rests at `goal` [4, 4]; if carried, the hand holds it from `start_s` on."""
 
     thing: int
     start_s: float
@@ -67,7 +69,7 @@ class EpisodePlan:
     settings: EpisodeSettings
     room: Room
     things: tuple[Asset, ...]
-    absent: tuple[Asset, ...]  # asked for, but nowhere
+    absent: tuple[Asset, ...]  # queried, but not in the room
     hand: int | None  # instance number
     grip: Grip | None
     walk: Walk
@@ -84,35 +86,31 @@ class EpisodePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Footage:
-    """Consecutive frames, and the truth on those of them that fall on the truth's beat.
+    """B consecutive frames, and the annotations of K of them: those at ANNOTATION_FPS.
 
     | images     | uint8 [B, H, W, 3]                                              |
-    | numbers    | [K] int64 which truth frame (at TRUTH_FPS) each truth row is    |
-    | places     | [K] int64 which of the B images it is                           |
     | boxes_px   | float32 [K, things, 4], nan where not visible at all            |
-    | share      | float32 [K, things] of the thing that is visible                |
-    | instance   | int32 [K, H, W] whose each pixel is                             |
+    | share      | float32 [K, things] share of the thing that is visible          |
+    | instance   | int32 [K, H, W] instance id of each pixel, -1: none             |
     """
 
     images: Tensor
-    numbers: np.ndarray
-    places: np.ndarray
     boxes_px: np.ndarray
     share: np.ndarray
     instance: Tensor
 
 
 def plan_episode(
-    library: Library,
+    library: AssetLibrary,
     rng: np.random.Generator,
     settings: EpisodeSettings = EpisodeSettings(),
     *,
     device: torch.device | str = "cpu",
 ) -> EpisodePlan:
     things, absent = draw_things(library, rng, settings.things)
-    duration_s = round(float(rng.uniform(*settings.duration_s)) * TRUTH_FPS) / TRUTH_FPS
+    duration_s = round(float(rng.uniform(*settings.duration_s)) * ANNOTATION_FPS) / ANNOTATION_FPS
     hands = library.kind("hand")
-    hand_asset = dressed(hands[rng.integers(len(hands))], rng) if hands else None
+    hand_asset = with_skin_and_sleeve(hands[rng.integers(len(hands))], rng) if hands else None
     room = furnish(
         library,
         rng,
@@ -123,13 +121,11 @@ def plan_episode(
         device=device,
     )
     resting = [_transform_of(room, number) for number in room.things]
-    looks = draw_looks(len(things), duration_s, rng, can_carry=hand_asset is not None)
-    visits, moves, carried = _visits(looks, things, resting, list(room.spots), settings.view_share, rng)
+    fixations = draw_fixations(len(things), duration_s, rng, can_carry=hand_asset is not None)
+    visits, moves, carried = _visits(fixations, things, resting, list(room.spots), settings.view_share, rng)
     places = np.array([placed.transform[:3, 3].numpy() for placed in room.placed])
     interest = places[places[:, 2] > 0]
-    path = walk(
-        room.free, visits, duration_s, rng, rate_hz=settings.fps, hands=carried, points_of_interest_m=interest
-    )
+    path = walk(room.free, visits, duration_s, rng, hands=carried, points_of_interest_m=interest)
     moves = _unseen(moves, path, resting, things)
     aspect = settings.width_px / settings.height_px
     moments = np.arange(0, duration_s + 1, 1 / LIGHTS_HZ)
@@ -150,7 +146,7 @@ def plan_episode(
 
 
 def seen_from_rad(plan: EpisodePlan, thing: int, time_s: float) -> float:
-    """The side from which the wearer sees a resting thing, as a direction in its own coordinates."""
+    """Direction from a resting thing to the wearer, in the thing's own coordinates."""
     earlier = [move.goal for move in plan.moves if move.thing == thing and move.end_s <= time_s]
     rest = earlier[-1] if earlier else _transform_of(plan.room, plan.room.things[thing])
     camera = plan.walk.at([time_s])[0]
@@ -160,9 +156,9 @@ def seen_from_rad(plan: EpisodePlan, thing: int, time_s: float) -> float:
 
 
 def draw_things(
-    library: Library, rng: np.random.Generator, count: tuple[int, int]
+    library: AssetLibrary, rng: np.random.Generator, count: tuple[int, int]
 ) -> tuple[list[Asset], list[Asset]]:
-    """Things to be asked for that are there, and one or two that are not; all of different families."""
+    """Things to query that are in the room, and two that are not; all of different families."""
     objects = library.kind("object")
     number = int(rng.integers(count[0], count[1] + 1))
     chosen: list[Asset] = []
@@ -179,16 +175,14 @@ def draw_things(
 
 
 @torch.no_grad()
-def render_episode(
-    plan: EpisodePlan, *, watched: Sequence[int] | None = None, batch: int | None = None
-) -> Iterator[Footage]:
-    """The truth is about the episode's things, or about the `watched` instances of its room."""
+def render_episode(plan: EpisodePlan, *, watched: Sequence[int] | None = None) -> Iterator[Footage]:
+    """Annotates the episode's things, or the `watched` instances of its room."""
     things = list(plan.room.things if watched is None else watched)
     settings, device = plan.settings, plan.room.scene.surface.device
-    batch = batch or (64 if device.type == "cuda" else 4)
+    batch = 64 if device.type == "cuda" else 4
     generator = torch.Generator(device).manual_seed(plan.noise_seed)
     times = np.arange(round(plan.duration_s * settings.fps)) / settings.fps
-    every = round(settings.fps / TRUTH_FPS)
+    every = round(settings.fps / ANNOTATION_FPS)
     state: SensorState | None = None
     for scene, carried, first, last in _segments(plan, times):
         moving = (plan.room.things[carried.thing], plan.hand) if carried and plan.hand is not None else ()
@@ -206,22 +200,22 @@ def render_episode(
             frames = plan.camera.develop(shots, picture.rgb, picture.instance, generator, state=state)
             state = frames.state
             places = np.array([i for i in range(len(chosen)) if (start + i) % every == 0], int)
-            # A frame's time is the middle of its moments.
+            # The annotation is that of the moment in the middle of the exposure.
             counts = np.array(shots.counts)
             middle = torch.from_numpy(np.cumsum(counts) - counts + counts // 2)[places]
             instance = frames.instance[places]
-            boxes, share = _truth(things, scene, shots.cameras, middle, poses, picture.instance, instance)
+            boxes, share = _annotations(
+                things, scene, shots.cameras, middle, poses, picture.instance, instance
+            )
             yield Footage(
                 images=frames.images,
-                numbers=(start + places) // every,
-                places=places,
                 boxes_px=boxes,
                 share=share,
                 instance=instance,
             )
 
 
-def _truth(
+def _annotations(
     things: list[int],
     scene: MeshScene,
     cameras: Cameras,
@@ -241,14 +235,14 @@ def _truth(
         centre_px=cameras.centre_px[where],
     )
     there = replace(poses, transforms=poses.transforms[where]) if poses else None
-    alone = alone_pixels(scene.geometry, at, things, poses=there)
+    whole = unoccluded_pixels(scene.geometry, at, things, poses=there)
     _, seen = visible_boxes(pinhole_ids[where], things)
-    share = seen / alone.in_all.clamp(min=1)
+    share = seen / whole.clamp(min=1)
     return boxes.cpu().numpy(), share.float().cpu().numpy()
 
 
 def _segments(plan: EpisodePlan, times: np.ndarray) -> Iterator[tuple[MeshScene, Move | None, int, int]]:
-    """Stretches of frames in which nothing changes but what is being carried."""
+    """Intervals of frames in which only the carried thing (if any) moves: scene, move, first, last."""
     scene, first = plan.room.scene, 0
     resting = {number: _transform_of(plan.room, number) for number in plan.room.things}
     for move in plan.moves:
@@ -266,13 +260,13 @@ def _segments(plan: EpisodePlan, times: np.ndarray) -> Iterator[tuple[MeshScene,
 
 
 def _held_poses(plan: EpisodePlan, move: Move, moments_s: Tensor) -> Poses:
-    """Hand and thing in front of the wearer; transforms are relative to where they rest in the scene."""
+    """Poses of hand and thing in front of the wearer, relative to where they rest in the scene."""
     assert plan.hand is not None and plan.grip is not None
     number = plan.room.things[move.thing]
     rest = _rest_before(plan, move)
     body = plan.walk.body_to_world(moments_s.cpu())
     eyes = torch.linalg.inv(plan.walk.at(moments_s.cpu()))
-    hand, thing = held(plan.grip, plan.things[move.thing], body, eyes)
+    hand, thing = held_transforms(plan.grip, plan.things[move.thing], body, eyes)
     hand_rest = _transform_of(plan.room, plan.hand)
     transforms = torch.stack([thing @ torch.linalg.inv(rest), hand @ torch.linalg.inv(hand_rest)], 1)
     return Poses(instances=(number, plan.hand), transforms=transforms.to(plan.room.scene.surface.device))
@@ -301,38 +295,42 @@ def _lights_at(lights: Lights, moments_s: Tensor) -> Lights:
 
 
 def _visits(
-    looks: list[Look],
+    fixations: list[Fixation],
     things: list[Asset],
     resting: list[Tensor],
     spots: list[Spot],
     view_share: tuple[float, float],
     rng: np.random.Generator,
 ) -> tuple[list[Visit], list[Move], list[tuple[float, float]]]:
-    """Where each look goes; things that are to re-appear elsewhere get a new place."""
+    """Where each fixation goes; things that are to reappear elsewhere get a new place."""
     current, facing = list(resting), [None] * len(things)  # type: list[Tensor], list[float | None]
     visits, moves, carried = [], [], []
-    for look in looks:
-        thing = things[look.thing]
-        spot = _spot_for(thing, spots, rng) if look.moved else None
+    for fixation in fixations:
+        thing = things[fixation.thing]
+        spot = _spot_for(thing, spots, rng) if fixation.moved else None
         if spot is not None:
             goal = _resting_at(spot, rng)
             moves.append(
                 Move(
-                    thing=look.thing, start_s=look.free_s, end_s=look.start_s, goal=goal, carried=look.carried
+                    thing=fixation.thing,
+                    start_s=fixation.free_s,
+                    end_s=fixation.start_s,
+                    goal=goal,
+                    carried=fixation.carried,
                 )
             )
-            if look.carried:
-                carried.append((look.free_s, look.start_s))
-            current[look.thing], facing[look.thing] = goal, spot.facing_rad
+            if fixation.carried:
+                carried.append((fixation.free_s, fixation.start_s))
+            current[fixation.thing], facing[fixation.thing] = goal, spot.facing_rad
         height = thing.size_m[2] / 2
-        target = (current[look.thing] @ torch.tensor([0, 0, height, 1.0], dtype=torch.float64))[:3]
+        target = (current[fixation.thing] @ torch.tensor([0, 0, height, 1.0], dtype=torch.float64))[:3]
         visits.append(
             Visit(
-                start_s=look.start_s,
-                end_s=look.end_s,
+                start_s=fixation.start_s,
+                end_s=fixation.end_s,
                 target_m=tuple(target.tolist()),
                 distance_m=_distance_m(thing, view_share, rng),
-                facing_rad=facing[look.thing],
+                facing_rad=facing[fixation.thing],
             )
         )
     return visits, moves, carried
@@ -344,7 +342,7 @@ def _distance_m(thing: Asset, view_share: tuple[float, float], rng: np.random.Ge
 
 
 def _spot_for(thing: Asset, spots: list[Spot], rng: np.random.Generator) -> Spot | None:
-    """Takes a spot off the list in which the thing has room."""
+    """Removes a spot from the list that is large enough for the thing."""
     radius, height = np.hypot(*thing.size_m[:2]) / 2, thing.size_m[2]
     fitting = [s for s in spots if s.radius_m >= radius and s.clearance_m > height + 0.01]
     if not fitting:
@@ -363,7 +361,7 @@ def _resting_at(spot: Spot, rng: np.random.Generator) -> Tensor:
 
 
 def _unseen(moves: list[Move], path: Walk, resting: list[Tensor], things: list[Asset]) -> list[Move]:
-    """What is not carried changes place at a moment when neither place is in view; or not before its look."""
+    """Times of moves that are not carried: when neither the old nor the new place is in view."""
     current = list(resting)
     settled = []
     for move in sorted(moves, key=lambda m: m.end_s):

@@ -1,4 +1,4 @@
-"""Furniture: what can play which role in a room, and where it can stand."""
+"""Furniture: which assets can play which role in a room, and where they can stand."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from functools import lru_cache
 import numpy as np
 from torch import Tensor
 
-from lastseen_synth.assets import Asset, Credit, Library, Support, Surface
-from lastseen_synth.coarse import coarse
-from lastseen_synth.layout import Footprint, Plan, footprint_of, pose
+from lastseen_synth.assets import Asset, AssetLibrary, Credit, Support, Surface
+from lastseen_synth.floor_plan import FloorPlan, Footprint, footprint_of, pose
 from lastseen_synth.meshes import Material, Mesh
-from lastseen_synth.shell import MeshMaker, plain
+from lastseen_synth.shell import QuadMeshBuilder, plain
+from lastseen_synth.simplify import simplified
 
-WALL_GAP_M = 0.02  # behind what stands at a wall: a skirting board
+WALL_GAP_M = 0.02  # between furniture and wall, for the skirting board
 MAX_HEIGHT_M = 2.35
 MAX_TRIANGLES = 1100  # of a chair or a plant
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Piece:
-    """`wall` is the one at its back, or None."""
+    """A placed piece of furniture; `wall` is the number of the wall at its back, or None."""
 
     asset: Asset
     footprint: Footprint
@@ -89,23 +89,23 @@ ROLES: dict[str, Callable[[Asset], bool]] = {
 
 
 def _slab(asset: Asset) -> bool:
-    """A table with nothing on top of it."""
+    """Whether its support is its highest part, as of a plain table."""
     return asset.size_m[2] - _top(asset) < 0.06
 
 
 @lru_cache(maxsize=1024)
 def mesh_of(asset: Asset) -> Mesh:
-    """As it is shown. What things are put on keeps its exact shape, or they would float."""
+    """The rendered mesh. Furniture that objects are put on is not simplified, or they would float."""
     if asset.type in ("table", "shelf", "cabinet", "counter", "sink"):
         return asset.load()[0]
     large = asset.type in ("sofa", "bed") or asset.kind == "person"
-    return coarse(asset.load()[0], 2 * MAX_TRIANGLES if large else MAX_TRIANGLES)
+    return simplified(asset.load()[0], 2 * MAX_TRIANGLES if large else MAX_TRIANGLES)
 
 
 def wall_board(surface: Surface | None, rng: np.random.Generator) -> Asset:
     """A board on two brackets, to be hung on a wall."""
     half, depth, thick, drop = rng.uniform(0.25, 0.6), rng.uniform(0.18, 0.28), 0.025, 0.12
-    maker = MeshMaker()
+    maker = QuadMeshBuilder()
     maker.box((-half, -depth / 2, drop), (half, depth / 2, drop + thick), 0, tile_m=0.6)
     for x in (-0.7 * half, 0.7 * half):
         maker.box((x - 0.01, depth / 2 - 0.02, 0), (x + 0.01, depth / 2, drop), 1)
@@ -135,9 +135,11 @@ def wall_board(surface: Surface | None, rng: np.random.Generator) -> Asset:
 
 
 class Arrangement:
-    """Furniture so far; every piece added keeps clear of the others, of the ways and of the walls."""
+    """Furniture placed so far; pieces overlap neither each other nor walls nor walkways."""
 
-    def __init__(self, plan: Plan, library: Library, rng: np.random.Generator, *, max_triangles: int) -> None:
+    def __init__(
+        self, plan: FloorPlan, library: AssetLibrary, rng: np.random.Generator, *, max_triangles: int
+    ) -> None:
         self.plan, self.rng = plan, rng
         self.pieces: list[Piece] = []
         self.triangles_left = max_triangles
@@ -148,7 +150,8 @@ class Arrangement:
         self._stock = {role: [a for a in stock if fits(a)] for role, fits in ROLES.items()}
 
     def pick(self, role: str) -> Asset | None:
-        """A random piece, rather one that is not here yet, and that the triangles left allow."""
+        """A random asset for the role that fits the triangle budget and the ceiling; None if none is
+        found."""
         stock = self._stock[role]
         for _ in range(3):
             if not stock:
@@ -159,7 +162,7 @@ class Arrangement:
         return None
 
     def fits(self, piece: Piece, *, near: bool = False) -> bool:
-        """`near`: it may stand where access is wanted, like a chair at a table."""
+        """`near`: it may stand in the access area of another piece, like a chair at a table."""
         place = piece.footprint
         if not self.plan.zones[piece.zone].holds(place.corners(), 0.01):
             return False
@@ -199,7 +202,7 @@ class Arrangement:
         along_m: float | None = None,
         tries: int = 30,
     ) -> Piece | None:
-        """With its back to a wall; tall things not before windows."""
+        """Puts it with its back to a wall, not in front of doors and windows that it would cover."""
         numbers = list(range(len(self.plan.walls))) if walls is None else list(walls)
         half, depth = asset.size_m[0] / 2, asset.size_m[1]
         for _ in range(tries):
@@ -230,7 +233,7 @@ class Arrangement:
         return None
 
     def in_the_room(self, asset: Asset, *, margin_m: float, tries: int = 25) -> Piece | None:
-        """Away from the walls, more or less square to them."""
+        """Puts it away from the walls, roughly parallel to them."""
         for _ in range(tries):
             zone = self._zone()
             bounds = self.plan.zones[zone]
@@ -246,7 +249,7 @@ class Arrangement:
         return int(self.rng.choice(len(areas), p=areas / areas.sum()))
 
     def seat(self, chair: Asset, table: Piece, side: int, shift_m: float, gap_m: float) -> Piece | None:
-        """A chair that looks at a table's side: 0 front (-y), 1 right, 2 back, 3 left."""
+        """Puts a chair that faces a side of a table: 0 front (-y), 1 right, 2 back, 3 left."""
         half = (table.footprint.half_x_m, table.footprint.half_y_m)[(side + 1) % 2]
         out = half + gap_m + chair.size_m[1] / 2
         local = ((shift_m, -out), (out, shift_m), (shift_m, out), (-out, shift_m))[side]
@@ -277,12 +280,12 @@ def stand(
 
 
 def front_of(piece: Piece, depth_m: float) -> Footprint:
-    """The floor before a piece (furniture looks to -y)."""
+    """The floor in front of a piece (furniture faces -y)."""
     place = piece.footprint
     x, y = place.point(0.0, -place.half_y_m - depth_m / 2 - 0.01)
     return Footprint(x_m=x, y_m=y, half_x_m=place.half_x_m * 0.9, half_y_m=depth_m / 2, yaw_rad=place.yaw_rad)
 
 
 def _stands(asset: Asset) -> bool:
-    """Small things that are furniture all the same: bedside tables, stools."""
+    """Assets of kind "small" that are used as furniture: bedside tables, stools."""
     return asset.kind == "small" and asset.type in ("table", "cabinet", "chair") and min(asset.size_m) > 0.38

@@ -1,7 +1,6 @@
-"""Where the head points: it rests on something for a moment, then turns quickly to the next thing.
+"""Gaze of the wearer: fixations on points, joined by quick head turns along minimum-jerk curves.
 
-While it rests it follows what it looks at, as one does while walking past. A turn takes the head from where
-it is to where it should be along a minimum-jerk curve: slow, fast, slow.
+During a fixation the head follows its target while the body moves.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import numpy as np
 MAX_TURN_RAD_S = np.deg2rad(400.0)
 PITCH_RANGE_RAD = (np.deg2rad(-72.0), np.deg2rad(40.0))
 HANDS_PITCH_RAD = np.deg2rad(-35.0)
-OUT_OF_VIEW_RAD = np.deg2rad(70.0)  # nearer to the axis than this a thing is in most wide views
+OUT_OF_VIEW_RAD = np.deg2rad(70.0)  # from the optical axis: outside the view of most wide lenses
 WALKING_M_S = 0.25
 Target = Callable[[slice], np.ndarray]  # samples -> yaw and pitch [n, 2] that the head should have
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What holds the gaze from `start_s` to `end_s`: a point, or (None) their own hands."""
+    """Target of the gaze from `start_s` to `end_s`: a point, or (None) the wearer's hands."""
 
     start_s: float
     end_s: float
@@ -30,11 +29,11 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """The wearer at N moments at equal distances. Angles may go beyond a whole turn.
+    """The wearer at N equally spaced times. Angles are unwrapped.
 
-    | eyes_m      | [N, 3]                                  |
-    | heading_rad | [N] the way the body faces, from the x axis |
-    | ahead_rad   | [N] the way it will walk                |
+    | eyes_m      | [N, 3]                                          |
+    | heading_rad | [N] direction the body faces, from the x axis   |
+    | ahead_rad   | [N] direction in which it will walk             |
     | speed_m_s   | [N] over the floor                      |
     """
 
@@ -55,11 +54,11 @@ def gaze(
 ) -> np.ndarray:
     """Yaw and pitch [N, 2] of the head. Earlier tasks go first where tasks overlap.
 
-    `shunned_m` [M, 3]: points that the head turns away from while no task asks for them.
+    `shunned_m` [M, 3]: points kept out of view while no task targets them.
     """
     times = body.times_s
     step_s = float(times[1] - times[0])
-    looker = _Looker(body, points_of_interest_m, shunned_m, rng)
+    targets = _GazeTargets(body, points_of_interest_m, shunned_m, rng)
     angles = np.empty((len(times), 2))
     head = np.array([body.ahead_rad[0], -0.2])
     start = 0
@@ -68,7 +67,7 @@ def gaze(
         task = next((t for t in tasks if t.start_s <= now_s < t.end_s), None)
         before = tasks[: tasks.index(task)] if task else tasks
         changes = [t.start_s for t in before if t.start_s > now_s] + ([task.end_s] if task else [])
-        target = looker.target(start, task, head[0])
+        target = targets.target(start, task, head[0])
         turn = target(slice(start, start + 1))[0] - head
         turn[0] = _half_turn(turn[0])
         turn_s = _turn_duration_s(float(np.hypot(*turn)), rng)
@@ -99,15 +98,15 @@ def _turn_duration_s(angle_rad: float, rng: np.random.Generator) -> float:
 
 
 def _held_back(angles: np.ndarray, most: float) -> np.ndarray:
-    """No step larger than `most`: what is passed too closely to follow is lost for a moment."""
+    """Limits the change per sample to `most`."""
     held = angles.tolist()
     for i in range(1, len(held)):
         held[i] = min(max(held[i], held[i - 1] - most), held[i - 1] + most)
     return np.array(held)
 
 
-class _Looker:
-    """Chooses what to look at next."""
+class _GazeTargets:
+    """Chooses the next gaze target."""
 
     def __init__(
         self,
@@ -142,7 +141,8 @@ class _Looker:
         return angles
 
     def _anything(self, start: int, offset_rad: np.ndarray, head_yaw: float) -> Target:
-        """The way ahead, something interesting or any place: what shows least of the shunned."""
+        """The way ahead, a point of interest or a random direction: the one that shows shunned points
+        least."""
         body, rng = self.body, self.rng
         walking = body.speed_m_s[self._soon(start)] > WALKING_M_S
         candidates: list[Target] = []
@@ -155,7 +155,7 @@ class _Looker:
         eye = body.eyes_m[start]
         for point in self._interesting(eye, heading, reach):
             candidates.append(self._at(point, offset_rad))
-        # Most turns are small: the eyes do the rest.
+        # Most head turns are small; the eyes cover the rest.
         around = np.concatenate([head_yaw + rng.normal(0, 0.2, 2), heading + rng.normal(0, reach / 2, 2)])
         for yaw in heading + _half_turn(around - heading).clip(-reach, reach):
             pitch = np.deg2rad(np.clip(rng.normal(-16, 14), -55, 20))
@@ -168,7 +168,7 @@ class _Looker:
         return candidates[int(np.argmin(costs))]
 
     def _interesting(self, eye_m: np.ndarray, heading: float, reach: float) -> np.ndarray:
-        """Up to two of the points of interest, near enough to be seen well, not so near as to whirl past."""
+        """Up to two of the points of interest at a distance of 0.7 to 5 m."""
         if not len(self.points_m):
             return self.points_m
         away = self.points_m - eye_m
@@ -178,7 +178,7 @@ class _Looker:
         return self.points_m[self.rng.permutation(good)[:2]]
 
     def _shown(self, start: int, target: Target) -> float:
-        """How much the shunned points are in view half a second later: about 1 for each in the middle."""
+        """How much the shunned points are in view half a second later: 1 for each at the image centre."""
         if not len(self.shunned_m):
             return 0.0
         moment = self._soon(start)

@@ -1,4 +1,4 @@
-"""What there is to draw, where it moves, and from where it is seen."""
+"""Triangle geometry, instance poses and pinhole cameras."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Geometry:
 
 @dataclass(frozen=True, kw_only=True)
 class Poses:
-    """Where moving instances are: transforms [B, P, 4, 4] of the P `instances`, applied to their vertices."""
+    """Transforms [B, P, 4, 4] of the P moving `instances`, applied to their vertices in each of B frames."""
 
     instances: tuple[int, ...]
     transforms: Tensor
@@ -68,13 +68,10 @@ class Poses:
     def frames(self, start: int, stop: int) -> Poses:
         return replace(self, transforms=self.transforms[start:stop])
 
-    def to(self, device: torch.device | str) -> Poses:
-        return replace(self, transforms=self.transforms.to(device))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cameras:
-    """B pinhole views: x right, y down, looking along +z; pixel (0, 0) covers [0, 1) x [0, 1).
+    """B pinhole cameras: x right, y down, z forward; pixel (0, 0) covers [0, 1) x [0, 1).
 
     | world_to_camera | float64 [B, 4, 4], rigid            |
     | focal_px        | float64 [B, 2]  fx, fy              |
@@ -134,7 +131,7 @@ class Cameras:
         )
 
     def padded(self, margin_x_px: int, margin_y_px: int) -> Cameras:
-        """The same views on a canvas that reaches this much further on all four sides."""
+        """The same cameras with a margin added on all four sides of the picture."""
         return replace(
             self,
             centre_px=self.centre_px + self.centre_px.new_tensor([margin_x_px, margin_y_px]),
@@ -158,7 +155,7 @@ class Cameras:
 def look_at(eyes_m: Tensor, targets_m: Tensor) -> Tensor:
     """World-to-camera matrices [..., 4, 4] of upright cameras at `eyes_m` [..., 3] looking at `targets_m`."""
     eyes, ahead = eyes_m.double(), torch.nn.functional.normalize((targets_m - eyes_m).double(), dim=-1)
-    steep = ahead[..., 2:].abs() > 0.999  # straight up or down: "upright" means nothing, take another axis
+    steep = ahead[..., 2:].abs() > 0.999  # vertical view: use another up axis
     _, y_axis, z_axis = torch.eye(3, dtype=torch.float64, device=eyes.device)
     up = torch.where(steep, y_axis, z_axis)
     right = torch.nn.functional.normalize(torch.linalg.cross(ahead, up), dim=-1)

@@ -1,27 +1,27 @@
-"""The way through a room and its times: from visit to visit on time, and about the place in between."""
+"""Itinerary of the wearer: timed legs from visit to visit, with random strolls in between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
 
 from lastseen_synth.gaze import minimum_jerk
-from lastseen_synth.paths import Floor, Reach
+from lastseen_synth.paths import Floor, ShortestPaths
 
-SPEEDS_M_S = (0.7, 1.5)  # on free ground; the way past things counts as longer
+SPEEDS_M_S = (0.7, 1.5)  # on free ground; lower near obstacles, where path costs are higher
 HURRY_M_S = 1.8
 SPEED_UP_S = 0.7  # from standing to walking
-Sees = Callable[[np.ndarray, np.ndarray], np.ndarray]  # eyes [N, 3], target [3] -> bool [N]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Visit:
     """From `start_s` to `end_s` the wearer stands about `distance_m` from the target and looks at it.
 
-    `facing_rad`: the way the thing can be seen from, if not all around: out of the shelf it stands in.
+    `facing_rad`: direction from the target in which it is visible, if it is not from all around: out of a
+    shelf.
     """
 
     start_s: float
@@ -37,14 +37,14 @@ class Visit:
 
 @dataclass(frozen=True, kw_only=True)
 class Leg:
-    """Along `points_m` [N, 2], from `start_s` to `end_s`."""
+    """A walk along `points_m` [N, 2] from `start_s` to `end_s`."""
 
     start_s: float
     end_s: float
     points_m: np.ndarray
 
     def at(self, times_s: np.ndarray) -> np.ndarray:
-        # Slower where it bends: a bend counts as a longer way.
+        # Slower in bends: curvature adds to the length.
         steps = np.diff(self.points_m, axis=0)
         lengths = np.hypot(*steps.T)
         bend = np.zeros(len(self.points_m))
@@ -61,7 +61,7 @@ class Leg:
 
 
 def _eased(share: np.ndarray, ramp: float) -> np.ndarray:
-    """0 to 1: speeds up during the first `ramp` of the time, then steady, slows down during the last."""
+    """0 to 1: accelerates during the first `ramp` of the time, decelerates during the last."""
     share = share.clip(0, 1)
     early, late = share.clip(0, ramp) / ramp, (1 - share).clip(0, ramp) / ramp
 
@@ -73,7 +73,7 @@ def _eased(share: np.ndarray, ramp: float) -> np.ndarray:
 
 
 class Itinerary:
-    """Where the wearer is when: legs with stops between them, and how deep they stoop."""
+    """Position and stoop of the wearer over time: legs with stops between them."""
 
     def __init__(
         self,
@@ -84,25 +84,22 @@ class Itinerary:
         rng: np.random.Generator,
         *,
         eye_height_m: float,
-        sees: Sees | None,
     ) -> None:
-        self.floor, self.rng, self.eye_height_m, self.sees = floor, rng, eye_height_m, sees
+        self.floor, self.rng, self.eye_height_m = floor, rng, eye_height_m
         self.legs: list[Leg] = []
         self.stoops: list[tuple[float, float, float]] = []
-        self.arrivals_s: list[float] = []
         self.now_s = start_s
-        self.here = floor.reach(int(rng.integers(len(floor.centres_m))))
+        self.here = floor.shortest_paths(int(rng.integers(len(floor.centres_m))))
         self.pace_m_s = rng.uniform(*SPEEDS_M_S)
         self._go(visits, end_s)
 
     def _go(self, visits: Sequence[Visit], end_s: float) -> None:
-        for visit in visits:
-            stand, stoop_m = self._stand(visit)
-            if not self.arrivals_s:
+        for number, visit in enumerate(visits):
+            stand, stoop_m = self._stand(visit, is_first=number == 0)
+            if number == 0:
                 self._begin_near(stand, visit.start_s)
-            # Some turn to a thing while still walking towards it, some stop first.
+            # Arrival varies: some wearers look while still walking, some stop first.
             self._wander(visit.start_s + self.rng.uniform(-0.4, 0.5), stand)
-            self.arrivals_s.append(max(float(self.now_s), 0.0))
             if stoop_m > 0:
                 self.stoops.append((max(self.now_s, visit.start_s), visit.end_s, stoop_m))
             self._shift(visit)
@@ -111,10 +108,10 @@ class Itinerary:
             self._stroll(np.inf, None)
 
     def _begin_near(self, stand: int, start_s: float) -> None:
-        """Anywhere from where the first visit can be reached in time."""
-        reach = self.floor.reach(stand)
-        near = np.nonzero(reach.costs_m <= (start_s - self.now_s - SPEED_UP_S) * self.pace_m_s)[0]
-        self.here = self.floor.reach(int(self.rng.choice(near))) if len(near) else reach
+        """Starts at a random cell from which the first visit can be reached in time."""
+        paths = self.floor.shortest_paths(stand)
+        near = np.nonzero(paths.costs_m <= (start_s - self.now_s - SPEED_UP_S) * self.pace_m_s)[0]
+        self.here = self.floor.shortest_paths(int(self.rng.choice(near))) if len(near) else paths
 
     def positions_m(self, times_s: np.ndarray) -> np.ndarray:
         places = np.empty((len(times_s), 2))
@@ -131,8 +128,8 @@ class Itinerary:
             depth = np.maximum(depth, most_m * (minimum_jerk(down) - minimum_jerk(up)))
         return depth
 
-    def _stand(self, visit: Visit) -> tuple[int, float]:
-        """The cell to look at the target from, and how much to stoop there."""
+    def _stand(self, visit: Visit, *, is_first: bool) -> tuple[int, float]:
+        """The cell from which to look at the target, and the stoop there."""
         floor, target = self.floor, np.asarray(visit.target_m, np.float64)
         away = target - self._eyes_m(np.arange(len(floor.centres_m)))
         flat_m, distance_m = np.hypot(*away[:, :2].T), np.linalg.norm(away, axis=1)
@@ -140,14 +137,9 @@ class Itinerary:
         cost = np.abs(distance_m - visit.distance_m) + 3 * steep.clip(0) + 0.5 * (flat_m < 0.3)
         cost += (0.15 - floor.clearance_m).clip(0)
         cost += self._aside(visit)
-        if self.arrivals_s:  # before the first visit one may be anywhere
+        if not is_first:  # before the first visit the wearer may be anywhere
             late_s = self.here.costs_m / HURRY_M_S - max(visit.start_s - self.now_s, 0)
             cost += 0.5 * late_s.clip(0)
-        if self.sees is not None:
-            near = np.argsort(cost)[:256]
-            hidden = np.full(len(cost), True)
-            hidden[near] = ~self.sees(self._eyes_m(near), target)
-            cost += 10.0 * hidden
         good = np.nonzero(cost <= cost.min() + 0.12)[0]
         stand = int(self.rng.choice(good))
         stoop_m = 0.0
@@ -158,7 +150,7 @@ class Itinerary:
         return stand, stoop_m
 
     def _aside(self, visit: Visit) -> np.ndarray:
-        """[cells]: 0 where a thing shows its front, 2 behind it."""
+        """[cells]: penalty for viewing direction, 0 in front of the target to 2 behind it."""
         if visit.facing_rad is None:
             return np.zeros(len(self.floor.centres_m))
         x, y = (self.floor.centres_m - visit.target_m[:2]).T
@@ -168,20 +160,21 @@ class Itinerary:
         return np.pad(self.floor.centres_m[cells], ((0, 0), (0, 1)), constant_values=self.eye_height_m)
 
     def _wander(self, arrive_s: float, goal: int) -> None:
-        """To the cell `goal` by `arrive_s`, by other places if there is time."""
-        back = self.floor.reach(goal)
+        """Walks to the cell `goal` by `arrive_s`, with detours if there is time."""
+        back = self.floor.shortest_paths(goal)
         while self._stroll(arrive_s, back):
             pass
         self._walk_to(goal, arrive_s)
 
-    def _stroll(self, arrive_s: float, back: Reach | None) -> bool:
-        """To some place from which there is still time to get `back`, and a stop there; False: no time."""
+    def _stroll(self, arrive_s: float, back: ShortestPaths | None) -> bool:
+        """Walks to a random cell from which there is still time to get `back`, and stops there; False: no
+        time."""
         total = len(self.here.costs_m)
         for place in self.rng.integers(total, size=12):
             cost_m = float(self.here.costs_m[place])
             return_s = 0.0 if back is None else self._lasts_s(float(back.costs_m[place]))
             spare_s = arrive_s - self.now_s - self._lasts_s(cost_m) - return_s
-            if spare_s < 0.5 or (cost_m < 0.8 and total > 200):  # in a closet, any step is a stroll
+            if spare_s < 0.5 or (cost_m < 0.8 and total > 200):  # on a very small floor any distance will do
                 continue
             self._walk_to(int(place), self.now_s + self._lasts_s(cost_m))
             self.now_s += min(spare_s, float(np.clip(self.rng.exponential(1.5), 0.3, 6)))
@@ -195,7 +188,7 @@ class Itinerary:
         return cost_m / self.pace_m_s + SPEED_UP_S
 
     def _walk_to(self, goal: int, arrive_s: float) -> None:
-        """At the usual pace, starting so as to be there at `arrive_s`; at once and faster if that is late."""
+        """At the usual pace, leaving just in time for `arrive_s`; at once and faster if already late."""
         cost_m = float(self.here.costs_m[goal])
         start_s = max(self.now_s, arrive_s - self._lasts_s(cost_m))
         self._take_leg(goal, start_s, max(arrive_s, start_s + cost_m / HURRY_M_S + SPEED_UP_S))
@@ -203,10 +196,10 @@ class Itinerary:
     def _take_leg(self, goal: int, start_s: float, end_s: float) -> None:
         if goal != self.here.start:
             self.legs.append(Leg(start_s=start_s, end_s=end_s, points_m=self.here.path_m(goal)))
-            self.here, self.now_s = self.floor.reach(goal), end_s
+            self.here, self.now_s = self.floor.shortest_paths(goal), end_s
 
     def _shift(self, visit: Visit) -> None:
-        """Many do not stand still while they look: a slow step or two to another place at this distance."""
+        """Some wearers take a slow step or two while looking, to another cell at the same distance."""
         room_s = visit.end_s - self.now_s
         if room_s < 1.5 or self.rng.random() < 0.4:
             return
@@ -215,9 +208,6 @@ class Itinerary:
         near = self.here.costs_m < self.rng.uniform(0.2, 0.35) * min(room_s, 4)
         same = np.abs(distances - distances[self.here.start]) < 0.25
         choices = np.nonzero(near & same & (distances > 0.3) & (self._aside(visit) < 0.5))[0]
-        if self.sees is not None:
-            choices = self.rng.permutation(choices)[:64]
-            choices = choices[self.sees(self._eyes_m(choices), np.asarray(visit.target_m))]
         if len(choices):
             end_s = self.now_s + room_s * self.rng.uniform(0.6, 1.0)
             self._take_leg(int(self.rng.choice(choices)), self.now_s, end_s)

@@ -1,9 +1,9 @@
-"""The lens of a head camera: from straight (a pinhole) to fisheye, and what it does to light on its way.
+"""Lens models from rectilinear (pinhole) to fisheye, with vignetting and chromatic aberration.
 
-    r = f * tan(b * angle) / b        b = 1: straight lines stay straight; 0.5: stereographic; 0: fisheye
+    r = f * tan(b * angle) / b        b = 1: rectilinear; 0.5: stereographic; 0: equidistant fisheye
 
-f is the focal length, `angle` between ray and axis, r the distance from the axis in the picture. Both ways
-have a closed form. The renderer draws straight pictures only: `pinhole` says how large a one is needed.
+f is the focal length, `angle` that between ray and axis, r the image distance from the axis. Projection and
+its inverse have a closed form. The renderer draws pinhole pictures only: `pinhole` gives the one to render.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lastseen.errors import SynthError
 from lastseen_synth.geometry import Cameras
 
 WORN_FOV_DEG = (58.0, 100.0)  # of cameras in glasses, and of wide ones on helmets
-WIDEST_DEG = 160.0  # corner to corner; what a straight picture needs for more is mostly corners
+WIDEST_DEG = 160.0  # corner to corner; a wider pinhole rendering would be mostly corners
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pinhole:
-    """A straight picture that holds everything the lens sees, as sharp in the middle as the lens's own."""
+    """A pinhole picture that covers the field of view of the lens, at the lens's central resolution."""
 
     width_px: int
     height_px: int
@@ -49,17 +49,17 @@ class Lens:
     """The default is a pinhole.
 
     | horizontal_fov_deg | of the final picture, through its middle                                   |
-    | bend               | b above, 1 (straight) down to 0 (fisheye)                                  |
+    | bend               | b above, 1 (rectilinear) down to 0 (fisheye)                               |
     | shift              | of the axis from the middle of the picture, in picture widths, right, down |
-    | vignetting         | share of the light that the corners lose                                   |
-    | colour_spread      | by how much larger red is drawn than green, and green than blue            |
+    | vignetting         | share of the light lost in the corners                                     |
+    | colour_spread      | relative magnification of red over green, and of green over blue            |
     """
 
     horizontal_fov_deg: float = 80.0
     bend: float = 1.0
     shift: tuple[float, float] = (0.0, 0.0)
     vignetting: float = 0.0
-    colour_spread: float = 0.0
+    chromatic_aberration: float = 0.0
 
     @classmethod
     def draw(
@@ -69,8 +69,8 @@ class Lens:
         aspect: float = 16 / 9,
         fov_deg: tuple[float, float] = WORN_FOV_DEG,
     ) -> Lens:
-        """Like those worn on heads; `aspect`: of the picture, width / height. Squares get narrower lenses:
-        their corners are further out."""
+        """A lens like those of wearable cameras; `aspect`: width / height of the picture. The field of view
+        is limited so that corners stay within 60 degrees of the axis."""
         bend = rng.uniform(0.4, 0.95)
         widest_deg = _fov_deg(np.deg2rad(60.0), bend, math.hypot(1, 1 / aspect))
         return cls(
@@ -78,14 +78,14 @@ class Lens:
             bend=float(bend),
             shift=(float(rng.normal(0, 0.006)), float(rng.normal(0, 0.006))),
             vignetting=float(rng.uniform(0.05, 0.45)),
-            colour_spread=float(max(0.0, rng.normal(0.0004, 0.0005))),
+            chromatic_aberration=float(max(0.0, rng.normal(0.0004, 0.0005))),
         )
 
     def focal_px(self, width_px: int) -> float:
         return width_px / 2 / _radius(np.deg2rad(self.horizontal_fov_deg / 2), self.bend)
 
     def axis_px(self, width_px: int, height_px: int) -> tuple[float, float]:
-        """Where straight ahead is in the final picture."""
+        """The principal point in the final picture."""
         return width_px * (0.5 + self.shift[0]), height_px / 2 + width_px * self.shift[1]
 
     def tangents(self, points_px: Tensor, width_px: int, height_px: int) -> Tensor:
@@ -103,8 +103,8 @@ class Lens:
         axis = points_m.new_tensor(self.axis_px(width_px, height_px))
         return axis + points_m[..., :2] / flat.clamp(min=1e-12) * scale
 
-    def pinhole(self, width_px: int, height_px: int, *, margin_px: int = 0) -> Pinhole:
-        """What to render for a final picture of this size: `margin_px` wider than that needs on each side."""
+    def pinhole(self, width_px: int, height_px: int) -> Pinhole:
+        """The pinhole picture to render for a final picture of this size."""
         focal = self.focal_px(width_px)
         x, y = torch.linspace(0, width_px, 257).double(), torch.linspace(0, height_px, 257).double()
         sides = [torch.stack([x, torch.full_like(x, edge)], 1) for edge in (0, height_px)]
@@ -117,11 +117,11 @@ class Lens:
                 f"a {width_px}x{height_px} picture of {self.horizontal_fov_deg:.0f} degrees sees "
                 f"{widest_deg:.0f} from corner to corner, more than {WIDEST_DEG:.0f}: narrow the lens"
             )
-        reach = tangents * focal * (1 + 2 * self.colour_spread)
-        # Nothing is cut when the edges fall between pixels, and a pinhole keeps its size exactly.
-        left, up = (math.ceil(-float(v) - 1e-6) + margin_px for v in reach.amin(0))
-        right, down = (math.ceil(float(v) - 1e-6) + margin_px for v in reach.amax(0))
-        if self.bend == 1 and self.shift == (0.0, 0.0) and not (self.colour_spread or margin_px):
+        reach = tangents * focal * (1 + 2 * self.chromatic_aberration)
+        # Rounded outwards to whole pixels; an ideal pinhole keeps its size exactly.
+        left, up = (math.ceil(-float(v) - 1e-6) for v in reach.amin(0))
+        right, down = (math.ceil(float(v) - 1e-6) for v in reach.amax(0))
+        if self.bend == 1 and self.shift == (0.0, 0.0) and not self.chromatic_aberration:
             return Pinhole(
                 width_px=width_px,
                 height_px=height_px,
@@ -133,7 +133,7 @@ class Lens:
         )
 
     def light(self, width_px: int, height_px: int) -> Tensor:
-        """Share of the light that arrives, float32 [H, W]: 1 in the middle."""
+        """Vignetting mask float32 [H, W]: 1 at the centre."""
         y, x = torch.meshgrid(torch.arange(height_px) + 0.5, torch.arange(width_px) + 0.5, indexing="ij")
         axis_x, axis_y = self.axis_px(width_px, height_px)
         squared = ((x - axis_x) ** 2 + (y - axis_y) ** 2) / ((width_px**2 + height_px**2) / 4)

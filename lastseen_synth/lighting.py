@@ -1,4 +1,4 @@
-"""Light: windows, sun and lamps with their colours, exposed to suit the room, and how it changes."""
+"""Room lighting: windows, sun and lamps, scaled to a target exposure, and their changes over time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lastseen_synth.layout import Hole, Plan, pose
+from lastseen_synth.floor_plan import FloorPlan, Hole, pose
 from lastseen_synth.meshes import Material
 from lastseen_synth.shadow import Lights
-from lastseen_synth.shell import MeshMaker, Solid
+from lastseen_synth.shell import QuadMeshBuilder, Solid
 from lastseen_synth.texture import colour_texture
 
-WHITE_K = 4800  # what the camera takes for white
-TARGET_MEAN = 0.2  # linear, over what a camera sees of the room
+WHITE_K = 4800  # white point of the camera
+TARGET_MEAN = 0.2  # linear, mean over the surfaces of the room
 LAMP_RADIUS_M = 0.35
 ADAPTED = 0.75
 MAX_LAMPS = 5
@@ -25,12 +25,12 @@ MAX_LAMPS = 5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LightSource:
-    """Lamps that are switched together, or the day outside. Its light comes directly and from the walls.
+    """Lamps that are switched together, or daylight; with the ambient light they cause.
 
     | kind     | day or lamp                                             |
     | lamps    | numbers of its lamps in Lights.lamps_m                  |
     | has_sun  | whether the sun is part of it                           |
-    | sky      | [3] what it adds to the ambient light from above        |
+    | sky      | [3] its contribution to ambient light from above        |
     | ground   | [3] and from below                                      |
     """
 
@@ -43,7 +43,7 @@ class LightSource:
 
 @dataclass(frozen=True, eq=False)
 class Fixture:
-    """Light before it is measured: where it comes from, its colour, and its share of the room's light."""
+    """A light before scaling: positions, colour, and its share of the room's light."""
 
     kind: Literal["day", "lamp"]
     positions_m: np.ndarray
@@ -53,7 +53,7 @@ class Fixture:
 
 
 def black_body(kelvin: float) -> np.ndarray:
-    """[3] linear colour of a glowing body against WHITE_K, green as it is (T. Helland's fit, made linear)."""
+    """[3] linear colour of a black body relative to WHITE_K, green = 1 (T. Helland's fit, made linear)."""
     return _planck(kelvin) / _planck(WHITE_K)
 
 
@@ -67,9 +67,9 @@ def _planck(kelvin: float) -> np.ndarray:
 
 
 def ceiling_lamp(
-    plan: Plan, zone: int, colour: np.ndarray, rng: np.random.Generator, *, office: bool, on: bool
+    plan: FloorPlan, zone: int, colour: np.ndarray, rng: np.random.Generator, *, office: bool, on: bool
 ) -> tuple[list[Solid], np.ndarray]:
-    """What hangs there, and where its light comes from: [lamps, 3]."""
+    """Meshes of the ceiling lamps of a zone, and their light positions [lamps, 3]."""
     bounds, top = plan.zones[zone], plan.height_m
     wide, deep = bounds.x1_m - bounds.x0_m, bounds.y1_m - bounds.y0_m
     places = [(0.5, 0.5)]
@@ -86,7 +86,7 @@ def ceiling_lamp(
     for share_x, share_y in places:
         x = bounds.x0_m + wide * share_x + rng.normal(0, 0.05)
         y = bounds.y0_m + deep * share_y + rng.normal(0, 0.05)
-        maker = MeshMaker()
+        maker = QuadMeshBuilder()
         if style == "panel":
             half_x, half_y = rng.choice([0.3, 0.6]), 0.3 if rng.random() < 0.6 else 0.15
             maker.box((-half_x, -half_y, top - 0.03), (half_x, half_y, top - 0.001))
@@ -112,7 +112,7 @@ def ceiling_lamp(
     return solids, np.array(lamps)
 
 
-def _round(maker: MeshMaker, profile: Sequence[tuple[float, float]], sides: int = 14) -> None:
+def _round(maker: QuadMeshBuilder, profile: Sequence[tuple[float, float]], sides: int = 14) -> None:
     """A body of revolution of (radius, z) rings, in flat strips."""
     angles = np.linspace(0, 2 * np.pi, sides + 1)
     circle = np.stack([np.cos(angles), np.sin(angles)], 1)
@@ -123,9 +123,9 @@ def _round(maker: MeshMaker, profile: Sequence[tuple[float, float]], sides: int 
             )
 
 
-def daylight(plan: Plan, rng: np.random.Generator) -> list[Fixture]:
-    """A window lights like a lamp before it: one outside would throw the window's outline on the ceiling, as
-    no sky does. One for each zone that has windows, and one more for the largest that is left."""
+def daylight(plan: FloorPlan, rng: np.random.Generator) -> list[Fixture]:
+    """Windows as point lights inside the room; outside, one would cast the window's outline on the ceiling,
+    which the sky does not. One for each zone with windows, and one for the largest remaining window."""
     colour = black_body(rng.uniform(5500, 7000))
     windows = sorted(plan.holes("window"), key=lambda item: -_area_m2(item[1]))
     chosen = [next((w for w in windows if w[0].zone == zone), None) for zone in range(len(plan.zones))]
@@ -145,7 +145,7 @@ def _area_m2(hole: Hole) -> float:
     return (hole.to_m - hole.from_m) * (hole.high_m - hole.low_m)
 
 
-def sun_through(plan: Plan, rng: np.random.Generator) -> np.ndarray | None:
+def sun_through(plan: FloorPlan, rng: np.random.Generator) -> np.ndarray | None:
     """[3]: the way the light of a sun that shines into one of the windows travels."""
     windows = [wall for wall, _ in plan.holes("window")]
     if not windows:
@@ -156,8 +156,8 @@ def sun_through(plan: Plan, rng: np.random.Generator) -> np.ndarray | None:
     return np.array([np.cos(azimuth) * np.cos(height), np.sin(azimuth) * np.cos(height), -np.sin(height)])
 
 
-def lit(
-    plan: Plan,
+def light_room(
+    plan: FloorPlan,
     fixtures: Sequence[Fixture],
     *,
     reflectance: float,
@@ -165,7 +165,8 @@ def lit(
     sun_share: float,
     rng: np.random.Generator,
 ) -> tuple[Lights, tuple[LightSource, ...]]:
-    """Lamps as bright as their shares ask, ambient light from what the walls throw back, well exposed."""
+    """Scales lamps to their shares, derives ambient light from one diffuse bounce, and normalises
+    exposure."""
     points, normals, zones = _surface_samples(plan)
     bounce = min(0.75, reflectance) / (1 - min(0.75, reflectance))
     lamps: list[np.ndarray] = []
@@ -193,14 +194,14 @@ def lit(
         )
     sun_colour = np.array([1.0, 0.93, 0.8]) * sun_share
     if sun_direction is not None:
-        # A patch of sun is small, but it lights the room.
+        # Indirect light of the patch that the sun hits.
         ambient = sun_colour * 0.03 * bounce
         sources.append(LightSource(kind="day", lamps=(), has_sun=True, sky=ambient, ground=1.3 * ambient))
     upward = (0.5 + 0.5 * normals[:, 2])[:, None]
     around = sum(s.ground + (s.sky - s.ground) * upward for s in sources)
     # Furniture shades about a sixth of the lamps' light.
     mean = reflectance * float((0.85 * direct + around).mean())
-    # The camera's white balance has taken out most of the light's colour, on the whole.
+    # The camera's white balance removes most of the mean tint.
     cast = (direct + around).mean(0)
     exposure = TARGET_MEAN * rng.uniform(0.85, 1.15) / max(mean, 1e-6) * (cast.mean() / cast) ** ADAPTED
     sources = [replace(s, sky=s.sky * exposure, ground=s.ground * exposure) for s in sources]
@@ -218,8 +219,8 @@ def lit(
     return lights, tuple(sources)
 
 
-def _surface_samples(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points on floors, walls and ceilings, their normals, their zones."""
+def _surface_samples(plan: FloorPlan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sample points on floors, walls and ceilings, with normals and zones."""
     points: list[tuple[float, float, float]] = []
     normals: list[tuple[float, float, float]] = []
     zones: list[int] = []
@@ -242,7 +243,7 @@ def _surface_samples(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def lights_over_time(
     lights: Lights, sources: Sequence[LightSource], times_s: np.ndarray, rng: np.random.Generator
 ) -> Lights:
-    """The same lights, frame by frame: clouds pass, and now and then somebody switches a lamp."""
+    """The lights at each time: daylight varies with clouds, and a lamp may be switched on or off."""
     times = np.asarray(times_s, float)
     levels = np.ones((len(times), len(sources)))
     brightness = np.array([float(s.sky.sum()) for s in sources])
@@ -252,7 +253,7 @@ def lights_over_time(
             levels[:, number] = clouds**2 if source.has_sun else 0.5 + 0.5 * clouds
         elif rng.random() < 0.2 and len(times) and brightness[number] < 0.7 * brightness.sum():
             moment = rng.uniform(times[0], times[-1])
-            ramp = np.clip((times - moment) / 0.12, 0, 1)  # lamps and cameras take a moment
+            ramp = np.clip((times - moment) / 0.12, 0, 1)  # not instantaneous
             levels[:, number] = 1 - ramp if rng.random() < 0.5 else ramp
     lamp_levels = np.ones((len(times), len(lights.lamps_m)))
     for number, source in enumerate(sources):

@@ -1,4 +1,4 @@
-"""Meshes and materials, assembled into the tensors that the renderer reads."""
+"""Meshes, materials, and their assembly into the tensors of a scene."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lastseen_synth.texture import Texture, TexturePack, pack
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mesh:
-    """One shape.
+    """A triangle mesh.
 
     | positions_m | [V, 3]                                                |
     | normals     | [V, 3] smooth, unit length                            |
@@ -46,8 +46,8 @@ class Mesh:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Material:
-    """How a surface answers light. `tint` multiplies the texture (linear light); `emission` is light of its
-    own, in the texture's colours (screens, windows); `specular` is the strength of its highlight."""
+    """Surface properties. `tint` multiplies the texture (linear); `emission` is radiance in the texture's
+    colours (screens, windows); `specular` is the strength of the highlight."""
 
     texture: Texture
     tint: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -92,7 +92,7 @@ class MeshScene:
         )
 
     def moved(self, instance: int, transform: Tensor) -> MeshScene:
-        """The scene with this instance where `transform` [4, 4] puts it: a carried thing comes to rest."""
+        """The scene with this instance moved by `transform` [4, 4]."""
         v0, v1, f0, f1 = (
             *self.geometry.vertex_start[instance : instance + 2],
             *self.geometry.face_start[instance : instance + 2],
@@ -132,7 +132,7 @@ class SceneBuilder:
             raise ValueError(f"the mesh uses material {int(local.max())}, but {len(materials)} were given")
         numbers = torch.tensor([self._number_of(m) for m in materials])
         uv0, uv1, uv2 = mesh.uv.double()[triangles].unbind(1)
-        # Whole tiles change nothing but cost precision.
+        # Integer offsets of wrapped uv would only cost precision.
         uv0_in_tile = uv0 - uv0.floor() if all(m.texture.wrap for m in materials) else uv0
         n0, n1, n2 = normals[triangles].unbind(1)
         p0, p1, p2 = positions[triangles].unbind(1)

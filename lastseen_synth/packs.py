@@ -1,7 +1,7 @@
-"""The packs: NumPy archives of scanned objects, furniture, surfaces and photographs.
+"""Asset packs: NumPy archives of scanned objects, furniture, surfaces and photographs.
 
-Names, sizes and splits are read at once; vertices and JPEG bytes when something is first loaded. Textures and
-materials that several meshes share are decoded once, so that a scene stores them once.
+Names, sizes and splits are read at once; vertices and JPEG bytes on first use. Shared textures and materials
+are decoded once, so that a scene stores them once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 from PIL import Image, UnidentifiedImageError
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Asset, Credit, Library, Loaded, Picture, Point, Split, Support, Surface
-from lastseen_synth.boards import covered_share, inner_boards
+from lastseen_synth.assets import Asset, AssetLibrary, Credit, Loaded, Picture, Point, Split, Support, Surface
 from lastseen_synth.meshes import Material, Mesh
+from lastseen_synth.supports import covered_share, shelf_boards
 from lastseen_synth.texture import Texture, colour_texture, picture_texture
 
 OBJECTS = ("objects_gso_a.npz", "objects_gso_b.npz")
@@ -33,10 +33,10 @@ GSO_SOURCE = (
     "6ff8d275cebfd5b47e49685e3cfbe64b20e49a3c; decimated, textures re-packed"
 )
 GSO_AUTHOR = "Google LLC (L. Downs et al., ICRA 2022)"
-# Drawing is opaque: what is clearer than this is left out. Panes of windows always are.
+# The renderer has no transparency: materials with less opacity than this are left out.
 CLEAR, CLEAR_PANE = 0.15, 0.6
-MAX_COVERED = 0.4  # of a flat top, by something close above it
-# The catalogue's types are rough; these words in a title tell where a piece belongs.
+MAX_COVERED = 0.4  # of a support, by geometry close above it
+# The catalogue's types are coarse; these words in a title override them.
 TYPES_BY_TITLE = {
     "rug": ("carpet", "doormat", "bathmat", "tatami"),
     "curtain": ("curtain",),
@@ -47,7 +47,7 @@ TYPES_BY_TITLE = {
 
 
 class Pack:
-    """Arrays of one archive, each read when it is first asked for."""
+    """Arrays of one archive, each read on first use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,9 +79,9 @@ class Pack:
             raise SynthError(f"{self.path}: picture {i} is damaged; get a fresh copy of the pack") from None
 
 
-def read_packs(folder: str | os.PathLike[str]) -> Library:
+def read_packs(folder: str | os.PathLike[str]) -> AssetLibrary:
     here = Path(folder)
-    library = Library()
+    library = AssetLibrary()
     found = [name for name in (*OBJECTS, ROOMS, IMAGES) if (here / name).is_file()]
     if not found:
         raise SynthError(f"{here} has no packs; it should hold {', '.join((*OBJECTS, ROOMS, IMAGES))}")
@@ -92,10 +92,10 @@ def read_packs(folder: str | os.PathLike[str]) -> Library:
     return library
 
 
-def _objects(pack: Pack) -> Library:
+def _objects(pack: Pack) -> AssetLibrary:
     families, twins, shoes, splits = (pack[k].tolist() for k in ("family", "twin", "is_shoe", "split"))
     lows, highs = pack["lo"].tolist(), pack["hi"].tolist()
-    return Library(
+    return AssetLibrary(
         assets=tuple(
             Asset(
                 name=name,
@@ -128,7 +128,7 @@ def _object(pack: Pack, i: int) -> Loaded:
     return mesh, (Material(texture=atlas, specular=0.04),)
 
 
-def _rooms(pack: Pack) -> Library:
+def _rooms(pack: Pack) -> AssetLibrary:
     material = cache(partial(_room_material, pack, cache(partial(_room_texture, pack))))
     kinds, types, titles = (pack.words(f"mesh_{k}") for k in ("kind", "type", "title"))
     splits, lows, highs = (pack[f"mesh_{k}"].tolist() for k in ("split", "lo", "hi"))
@@ -155,7 +155,7 @@ def _rooms(pack: Pack) -> Library:
                 loader=partial(_room_asset, pack, i, kinds[i], material),
             )
         )
-    return Library(assets=tuple(assets), surfaces=_surfaces(pack))
+    return AssetLibrary(assets=tuple(assets), surfaces=_surfaces(pack))
 
 
 def _type(title: str, catalogue_type: str) -> str:
@@ -165,7 +165,7 @@ def _type(title: str, catalogue_type: str) -> str:
 
 
 def _supports(pack: Pack, i: int) -> tuple[Support, ...]:
-    """The flat top that the pack names, unless it is under a cushion; in shelves, also the boards below."""
+    """The support that the pack lists, unless it is covered; of shelves, also the boards below."""
     z, x0, y0, x1, y1, _ = pack["mesh_surface"][i].tolist()
     is_shelf = pack["mesh_type"][i] == "shelf"
     if np.isnan(z) and not is_shelf:
@@ -175,7 +175,7 @@ def _supports(pack: Pack, i: int) -> tuple[Support, ...]:
     supports = [s for s in supports if covered_share(s, positions, triangles, within_m=0.25) < MAX_COVERED]
     if is_shelf:
         top = supports[0].z_m if supports else np.inf
-        supports += [board for board in inner_boards(positions, triangles) if board.z_m < top - 0.05]
+        supports += [board for board in shelf_boards(positions, triangles) if board.z_m < top - 0.05]
     return tuple(supports)
 
 
@@ -196,7 +196,7 @@ def _room_asset(pack: Pack, i: int, kind: str, material: Callable[[int], Materia
     seen = pack["mat_opacity"][numbers] >= (CLEAR_PANE if kind == "opening" else CLEAR)
     used, local = np.unique(numbers[seen], return_inverse=True)
     mesh = _mesh(positions, normals, uv, triangles[seen], local)
-    if kind == "hand":  # hand and forearm share a plain colour in the pack; two materials can be recoloured
+    if kind == "hand":  # hand and forearm share a colour in the pack; separate materials can be recoloured
         return mesh, tuple(replace(material(m)) for m in used.tolist())
     return mesh, tuple(material(m) for m in used.tolist())
 
@@ -232,10 +232,10 @@ def _surface(pack: Pack, i: int) -> Texture:
     return picture_texture(pack.picture("surf_jpg", "surf_off", i), wrap=True)
 
 
-def _images(pack: Pack) -> Library:
+def _images(pack: Pack) -> AssetLibrary:
     kinds, licences, authors, sources = (pack.words(k) for k in ("kind", "licence", "author", "source"))
     widths, heights, splits = (pack[k].tolist() for k in ("width", "height", "split"))
-    return Library(
+    return AssetLibrary(
         pictures=tuple(
             Picture(
                 name=name,
@@ -254,7 +254,7 @@ def _images(pack: Pack) -> Library:
 
 
 def _collection(source: str) -> str:
-    """Where the item is from, without its own path in there (the title says which it is)."""
+    """The collection of an item, without the item's path in it."""
     if source.startswith("github "):
         return " ".join(source.split()[:3])
     for path_starts in (": usr/", " /", ", texture ", " texture of ", " dist/", ": "):

@@ -1,4 +1,4 @@
-"""Rendering with several processes: rooms are furnished on the CPU, one core each."""
+"""Rendering jobs in several processes, because furnishing a room uses one CPU core."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from multiprocessing import get_context
 import torch
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Library
+from lastseen_synth.assets import AssetLibrary
 
-OpenLibrary = Callable[[], Library]
-Job = Callable[[Library, int], None]
+OpenLibrary = Callable[[], AssetLibrary]
+Job = Callable[[AssetLibrary, int], None]
 
-_library: Library | None = None  # of this worker: opened once, used for all its jobs
+_library: AssetLibrary | None = None  # of this worker process: opened once, used for all its jobs
 
 
 def run_jobs(
@@ -26,10 +26,10 @@ def run_jobs(
     workers: int = 1,
     until_s: float | None = None,
 ) -> Iterator[int]:
-    """Calls `job(library, number)` for each number, in `workers` processes; yields numbers as they are done.
+    """Calls `job(library, number)` for each number in `workers` processes; yields numbers as they are done.
 
-    Jobs and `open_library` travel to other processes: functions of a module, or `functools.partial` of them.
-    No job is begun after the moment `until_s` (of time.monotonic).
+    `job` and `open_library` must be picklable: functions of a module, or `functools.partial` of them. No job
+    is started after the time `until_s` (of time.monotonic).
     """
     if not numbers:
         return
@@ -43,7 +43,7 @@ def run_jobs(
         return
     pending: set[Future[int]] = set()
     waiting = iter(numbers)
-    # A fork would inherit a CUDA context that it cannot use.
+    # A forked process cannot use the CUDA context it inherits.
     with ProcessPoolExecutor(workers, get_context("spawn"), _start, (open_library,)) as pool:
         try:
             while True:

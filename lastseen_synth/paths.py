@@ -1,4 +1,4 @@
-"""Ways across the floor: shortest over the free cells, then pulled smooth without leaving them."""
+"""Shortest paths over the free cells of a floor, smoothed without leaving them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy.sparse import csgraph
 
 from lastseen.errors import SynthError
 
-COMFORT_M = 0.2  # people keep about this much further from things than they must
+COMFORT_M = 0.2  # extra distance that people keep from obstacles
 STEP_M = 0.03  # between the points of a path
 
 
 class Free(Protocol):
-    """Where a standing person may be: `open` bool [rows (y), columns (x)]; `origin_m`: its corner."""
+    """A grid of free floor: `open` bool [rows (y), columns (x)]; `origin_m`: its corner."""
 
     @property
     def origin_m(self) -> tuple[float, float]: ...
@@ -40,7 +40,7 @@ class Floor:
         rows, columns = np.nonzero(open_cells)
         self.origin_m, self.cell_m = np.asarray(free.origin_m, np.float64)[:2], float(free.cell_m)
         self.centres_m = self.origin_m + (np.stack([columns, rows], 1) + 0.5) * self.cell_m
-        # One closed cell all around: what is off the grid is no floor.
+        # One closed cell all around, so that the outside of the grid is not floor.
         self._open = np.pad(open_cells, 1)
         self._clearance_m = ndimage.distance_transform_edt(self._open) * self.cell_m
         self.clearance_m = self._clearance_m[rows + 1, columns + 1] - self.cell_m / 2
@@ -53,7 +53,7 @@ class Floor:
         starts, ends, costs = [], [], []
         for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
             there = number[rows + down, columns + right]
-            # Diagonally only where no corner is cut.
+            # Diagonal steps must not cut corners.
             passable = self._open[rows + down, columns] & self._open[rows, columns + right] & (there >= 0)
             here, there = np.nonzero(passable)[0], there[passable]
             starts.append(here)
@@ -61,9 +61,6 @@ class Floor:
             costs.append(np.hypot(down, right) * self.cell_m * (crowding[here] + crowding[there]) / 2)
         edges = (np.concatenate(costs), (np.concatenate(starts), np.concatenate(ends)))
         return sparse.coo_array(edges, shape=(len(rows), len(rows))).tocsr()
-
-    def nearest(self, point_m: np.ndarray) -> int:
-        return int(np.square(self.centres_m - point_m[:2]).sum(1).argmin())
 
     def is_open(self, points_m: np.ndarray) -> np.ndarray:
         """bool [N] for points [N, 2]."""
@@ -76,13 +73,13 @@ class Floor:
         cell = (points_m - self.origin_m) / self.cell_m + 0.5
         return ndimage.map_coordinates(self._clearance_m, cell.T[::-1], order=1, mode="nearest")
 
-    def reach(self, cell: int) -> Reach:
+    def shortest_paths(self, cell: int) -> ShortestPaths:
         costs, before = csgraph.dijkstra(self._graph, directed=False, indices=cell, return_predecessors=True)
-        return Reach(self, cell, costs, before)
+        return ShortestPaths(self, cell, costs, before)
 
 
-class Reach:
-    """What can be walked to from one cell; `costs_m` [cells]: how far it is, crowded places counting more."""
+class ShortestPaths:
+    """Shortest paths from one cell to all others; `costs_m` [cells]: length, weighted near obstacles."""
 
     def __init__(self, floor: Floor, start: int, costs_m: np.ndarray, before: np.ndarray) -> None:
         self.floor, self.start, self.costs_m, self._before = floor, start, costs_m, before
@@ -95,13 +92,13 @@ class Reach:
         points = resampled(self.floor.centres_m[cells[::-1]])
         if len(points) < 3:
             return points
-        # An elastic band: every point goes towards the middle of its neighbours unless that takes it out of
-        # the open, or nearer to things than is comfortable and nearer than it was.
+        # Elastic band: points move towards the mean of their neighbours unless that takes them out of the
+        # free cells or, within the comfort distance, closer to obstacles.
         floor = self.floor
-        for reach in (8, 4, 2, 1):
+        for span in (8, 4, 2, 1):
             for _ in range(40):
-                wide = np.pad(points, ((reach, reach), (0, 0)), mode="edge")
-                moved = points / 2 + (wide[: -2 * reach] + wide[2 * reach :]) / 4
+                wide = np.pad(points, ((span, span), (0, 0)), mode="edge")
+                moved = points / 2 + (wide[: -2 * span] + wide[2 * span :]) / 4
                 moved[[0, -1]] = points[[0, -1]]
                 needed = np.minimum(floor.clearance_at_m(points), COMFORT_M)
                 good = (floor.clearance_at_m(moved) >= needed - 1e-9) & floor.is_open(moved)

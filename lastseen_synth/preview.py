@@ -1,4 +1,4 @@
-"""What an episode looks like, with its true boxes: a contact sheet or a short video."""
+"""Preview of an episode with its annotated boxes: a contact sheet or a short video."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from PIL import Image, ImageDraw
 
 from lastseen.files import check_writable, whole_file
 from lastseen.video import VideoWriter
-from lastseen_synth.assets import Library, attribution
-from lastseen_synth.episode import TRUTH_FPS, EpisodePlan, EpisodeSettings, plan_episode, render_episode
-from lastseen_synth.sightings import sightings
+from lastseen_synth.annotation import annotated_visibility
+from lastseen_synth.assets import AssetLibrary, attribution
+from lastseen_synth.episode import ANNOTATION_FPS, EpisodePlan, EpisodeSettings, plan_episode, render_episode
 
 SECONDS = 24.0
 COLUMNS, ROWS = 6, 4
@@ -24,16 +24,16 @@ CRF = 30  # a video to look at, small enough for a page
 
 def write_preview(
     path: str | Path,
-    library: Library,
+    library: AssetLibrary,
     *,
     seed: int,
     settings: EpisodeSettings,
     device: torch.device | str = "cpu",
 ) -> str:
-    """Writes a picture, or a video if the name ends in .mp4; returns who made what is in it, as Markdown."""
+    """Writes a picture, or a video if the name ends in .mp4; returns the credits as Markdown."""
     check_writable(path, (".jpg", ".jpeg", ".png", ".webp", ".mp4"))
-    # Only frames whose truth is known: between them a box would be a guess.
-    short = replace(settings, fps=TRUTH_FPS, duration_s=(SECONDS, SECONDS))
+    # Only annotated frames: boxes in between would be interpolated.
+    short = replace(settings, fps=ANNOTATION_FPS, duration_s=(SECONDS, SECONDS))
     plan = plan_episode(library, np.random.default_rng(seed), short, device=device)
     frames = drawn_frames(plan)
     if Path(path).suffix.lower() == ".mp4":
@@ -47,11 +47,11 @@ def write_preview(
 
 
 def drawn_frames(plan: EpisodePlan) -> Iterator[np.ndarray]:
-    """Every frame with a box around each thing that is asked for."""
+    """All frames with a box around each visible thing."""
     parts = list(render_episode(plan))
     boxes = np.concatenate([part.boxes_px for part in parts])
     share = np.concatenate([part.share for part in parts])
-    visible = sightings(boxes, share, max(plan.settings.width_px, plan.settings.height_px))
+    visible = annotated_visibility(boxes, share, max(plan.settings.width_px, plan.settings.height_px))
     images = (image for part in parts for image in part.images.cpu().numpy())
     for image, around, seen in zip(images, boxes, visible):
         picture = Image.fromarray(image)
@@ -62,7 +62,7 @@ def drawn_frames(plan: EpisodePlan) -> Iterator[np.ndarray]:
 
 
 def contact_sheet(images: list[np.ndarray]) -> np.ndarray:
-    """Some of the frames [h, w, 3], at equal distances, side by side."""
+    """Equally spaced frames [h, w, 3] in a grid."""
     chosen = np.linspace(0, len(images) - 1, COLUMNS * ROWS).astype(int)
     rows = [
         np.concatenate([images[n] for n in chosen[r * COLUMNS : (r + 1) * COLUMNS]], 1) for r in range(ROWS)

@@ -1,16 +1,16 @@
-"""Which triangle does each pixel see? A batched rasteriser in plain PyTorch.
+"""Batched triangle rasteriser in plain PyTorch: per-pixel triangle ids and depth.
 
-project            vertices of every frame at once, float64
-triangles_in_view  frustum culling; what crosses the near plane is cut there
-rows_of            triangle -> pixel rows -> the run of pixels it covers on each row
-nearest            every pixel of every run -> `scatter_reduce` amax on (inverse depth, row)
+project            vertices of all frames, float64
+triangles_in_view  frustum culling and near-plane clipping
+spans_of           triangles -> horizontal spans of pixels
+depth_test         spans -> fragments -> z-buffer, by `scatter_reduce` amax on (inverse depth, span)
 
-Work lists are flat over the whole batch and no Python loop runs over triangles or frames. The host waits
-for the device four times: for the sizes of two triangle lists, of the rows and of the fragments.
+Work lists are flat over the batch; no Python loop runs over triangles or frames. The host synchronises with
+the device four times: for the sizes of two triangle lists, of the spans and of the fragments.
 
-Coverage: a pixel belongs to a triangle if its centre lies in it. Centres exactly on an edge belong to the
-triangle right of (or below) that edge. An edge's crossing with a row is computed from its upper end with the
-same operations whichever triangle asks, so neighbours agree to the last bit: no cracks, no double hits.
+Coverage: a pixel belongs to a triangle that contains its centre. Centres exactly on an edge belong to the
+triangle right of (or below) that edge. The crossing of an edge with a row is computed from its upper end by
+the same operations for both triangles, so that neighbours agree to the last bit: no cracks, no double hits.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _BEHIND, _LEFT, _RIGHT, _ABOVE, _BELOW = 1, 2, 4, 8, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How much is worked on at once. It bounds memory (about 100 bytes per fragment, 1 kB per shaded sample)
-    and never changes a result."""
+    """Batch sizes. They bound memory (about 100 bytes per fragment, 1 kB per shaded sample) and never change
+    a result."""
 
     frames_per_pass: int
     max_fragments: int
@@ -47,7 +47,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """Every vertex in every frame, float64 [B, V] each.
+    """All vertices in all frames, float64 [B, V] each.
 
     | relative_m    | [3, B, V] world axes, camera at the origin         |
     | camera_m      | [3, B, V] camera axes                              |
@@ -66,7 +66,7 @@ class Projection:
 
 @dataclass(frozen=True, kw_only=True)
 class Triangles:
-    """K triangles in view, over all frames: frame, face [K] and x, y (px), inverse depth [3, K] float64."""
+    """K visible triangles of all frames: frame, face [K] and x, y (px), inverse depth [3, K] float64."""
 
     frame: Tensor
     face: Tensor
@@ -76,8 +76,8 @@ class Triangles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
-    """R runs of pixels on one row each.
+class Spans:
+    """R horizontal runs of pixels.
 
     | triangle      | int32 [R]                                                           |
     | first_pixel   | int32 [R] flat over all pictures                                    |
@@ -180,11 +180,11 @@ def triangles_in_view(geometry: Geometry, projection: Projection, cameras: Camer
 def _cut_at_near_plane(
     geometry: Geometry, projection: Projection, cameras: Cameras, frame: Tensor, face: Tensor
 ) -> Triangles:
-    """The part in front of the near plane: one triangle or two (where one is enough the other is empty)."""
+    """Near-plane clipping: the part in front as two triangles, the second of which may be empty."""
     vertex = take(geometry.faces, face) + frame * geometry.positions_m.shape[1]
     front = (pick(projection.outside, vertex) & _BEHIND) == 0
     one_in_front = front.sum(0) == 1
-    # Start at the vertex that is alone on its side; the two edges that leave it are the ones cut.
+    # Rotated to begin with the vertex that is alone on its side of the plane; its two edges are clipped.
     odd = (front == one_in_front).int().argmax(0)
     order = (odd + torch.arange(3, device=odd.device)[:, None]) % 3
     vertex = vertex.gather(0, order)
@@ -221,7 +221,9 @@ def _cut_at_near_plane(
     )
 
 
-def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: Tensor | None = None) -> Rows:
+def spans_of(
+    triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: Tensor | None = None
+) -> Spans:
     """`samples` x `samples` sub-pixels per pixel; triangles go to picture `layer` [K] (None: their frame)."""
     width, height = cameras.width_px * samples, cameras.height_px * samples
     x, y, inverse = triangles.x_px * samples, triangles.y_px * samples, triangles.inverse_depth
@@ -232,7 +234,7 @@ def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: 
     area = torch.where(area == 0, 1.0, area)
     per_x = ((i1 - i0) * (y2 - y0) - (i2 - i0) * (y1 - y0)) / area
     per_y = ((i2 - i0) * (x1 - x0) - (i1 - i0) * (x2 - x0)) / area
-    # What a row needs to know of its triangle.
+    # Per-triangle values that its spans need.
     known = torch.stack(
         [x0, y0, x1, y1, (x2 - x0) / (y2 - y0), (x1 - x0) / (y1 - y0), (x2 - x1) / (y2 - y1),
          i0, per_x, per_y, inverse.amin(0), inverse.amax(0)]
@@ -248,13 +250,13 @@ def rows_of(triangles: Triangles, cameras: Cameras, *, samples: int = 1, layer: 
     on_short_edge = torch.where(below < 0, x0 + down * slope01, x1 + below * slope12)
     start = _first_centre_at_or_after(torch.minimum(on_long_edge, on_short_edge), width)
     length = _first_centre_at_or_after(torch.maximum(on_long_edge, on_short_edge), width) - start
-    # Clamped to the corners' range: on slivers the plane through the corners is all but vertical.
+    # Clamped to the vertices' range: the depth plane of a sliver is nearly vertical.
     begin = i0 + per_x * (start + 0.5 - x0) + per_y * down
     steps = (length - 1).clamp(min=1)
     end = (begin + per_x * steps).clamp(lowest, highest)
     begin = begin.clamp(lowest, highest)
     picture = pick((triangles.frame if layer is None else layer).int(), owner)
-    return Rows(
+    return Spans(
         triangle=owner,
         first_pixel=(picture * height + row) * width + start,
         length_px=length,
@@ -275,14 +277,14 @@ def _expand(count: Tensor) -> tuple[Tensor, Tensor]:
     return owner, torch.arange(total, dtype=torch.int32, device=count.device) - pick(ends - count, owner)
 
 
-def fragments(rows: Rows, budget: Budget | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """(row number, pixel, steps from the row's first pixel), in pieces as large as the budget allows."""
-    device = rows.length_px.device
-    if not len(rows.length_px):
+def fragments(spans: Spans, budget: Budget | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """(span, pixel, steps from the first pixel of the span) of all fragments, in chunks within the budget."""
+    device = spans.length_px.device
+    if not len(spans.length_px):
         return
     at_once = (budget or Budget.of(device)).max_fragments
-    ends = rows.length_px.cumsum(0, dtype=torch.int32)
-    before = ends - rows.length_px
+    ends = spans.length_px.cumsum(0, dtype=torch.int32)
+    before = ends - spans.length_px
     total = int(ends[-1])
     cuts, counted = [0], [0]
     if total > at_once:
@@ -294,32 +296,34 @@ def fragments(rows: Rows, budget: Budget | None = None) -> Iterator[tuple[Tensor
     for (start, stop), (done, upto) in zip(pairwise(cuts), pairwise(counted)):
         if upto == done:
             continue
-        owner = torch.repeat_interleave(rows.length_px[start:stop], output_size=upto - done)
+        owner = torch.repeat_interleave(spans.length_px[start:stop], output_size=upto - done)
         if start:
             owner += start
         step = torch.arange(done, upto, dtype=torch.int32, device=device) - pick(before, owner)
-        yield owner, pick(rows.first_pixel, owner) + step, step
+        yield owner, pick(spans.first_pixel, owner) + step, step
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What every (sub-)pixel sees, [B, H, W]: triangle (int32, -1: nothing), inverse depth (0: nothing)."""
+class ZBuffer:
+    """Per (sub-)pixel [B, H, W]: triangle (int32, -1: none) and inverse depth (0: none)."""
 
     triangle: Tensor
     inverse_depth: Tensor
 
 
-def nearest(rows: Rows, pictures: int, height_px: int, width_px: int, budget: Budget | None = None) -> Seen:
-    keys = torch.full((pictures * height_px * width_px,), -1, dtype=torch.int64, device=rows.triangle.device)
-    for row, pixel, step in fragments(rows, budget):
-        inverse = pick(rows.inverse_depth, row) + pick(rows.slope, row) * step
-        # Positive floats order like their bits. Of equal depths the later row wins: always the same one.
-        keys.scatter_reduce_(0, pixel.long(), (inverse.view(torch.int32).long() << 32) | row, "amax")
+def depth_test(
+    spans: Spans, pictures: int, height_px: int, width_px: int, budget: Budget | None = None
+) -> ZBuffer:
+    keys = torch.full((pictures * height_px * width_px,), -1, dtype=torch.int64, device=spans.triangle.device)
+    for span, pixel, step in fragments(spans, budget):
+        inverse = pick(spans.inverse_depth, span) + pick(spans.slope, span) * step
+        # Positive floats sort like their bits. Of equal depths the last span wins, deterministically.
+        keys.scatter_reduce_(0, pixel.long(), (inverse.view(torch.int32).long() << 32) | span, "amax")
     hit = keys >= 0
-    if len(rows.triangle):
-        triangle = pick(rows.triangle, (keys & 0xFFFFFFFF).where(hit, 0)).where(hit, -1)
+    if len(spans.triangle):
+        triangle = pick(spans.triangle, (keys & 0xFFFFFFFF).where(hit, 0)).where(hit, -1)
     else:
         triangle = keys.int()
     inverse = (keys >> 32).where(hit, 0).int().view(torch.float32)
     shape = (pictures, height_px, width_px)
-    return Seen(triangle=triangle.view(shape), inverse_depth=inverse.view(shape))
+    return ZBuffer(triangle=triangle.view(shape), inverse_depth=inverse.view(shape))

@@ -1,6 +1,6 @@
-"""Furnished rooms: walls, furniture, clutter, people and light, drawn at random from a library.
+"""Random furnished rooms: walls, furniture, people, objects and lights.
 
-furnish = plan -> furniture -> people -> things, look-alikes and free spots -> clutter -> light -> scene
+furnish = floor plan -> furniture, people, details, lights -> things, look-alikes, spots -> clutter -> scene
 """
 
 from __future__ import annotations
@@ -15,30 +15,37 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Asset, Library
+from lastseen_synth.assets import Asset, AssetLibrary
 from lastseen_synth.clutter import (
-    Interior,
+    RoomBuilder,
     Spot,
     Stock,
     find_spots,
-    moved_to_light,
+    moved_into_view,
     put_screens,
     put_thing,
     scatter,
     solid_of,
 )
-from lastseen_synth.dressing import dress
+from lastseen_synth.floor_plan import (
+    FloorPlan,
+    Footprint,
+    FreeSpace,
+    draw_floor_plan,
+    footprint_of,
+    free_space,
+    pose,
+)
 from lastseen_synth.furniture import Piece, mesh_of
-from lastseen_synth.layout import Footprint, FreeSpace, Plan, draw_plan, footprint_of, free_space, pose
 from lastseen_synth.lighting import LightSource, lights_over_time
+from lastseen_synth.line_of_sight import LineOfSight
 from lastseen_synth.meshes import Material, MeshScene, SceneBuilder
-from lastseen_synth.programmes import MIN_FREE_M2, SHARE_OF_ROOMS, arrange
-from lastseen_synth.resting import Sight, floor_rest, rests_on
+from lastseen_synth.room_details import add_details
+from lastseen_synth.room_types import MIN_FREE_M2, SHARE_OF_ROOMS, arrange
 from lastseen_synth.shadow import Lights, ShadowMaps, static_shadow_maps
-from lastseen_synth.shell import Solid, draw_decor, mean_colour, shell
+from lastseen_synth.shell import Decor, Solid, draw_decor, mean_colour, shell
+from lastseen_synth.support_grid import floor_grid, support_grids
 from lastseen_synth.texture import colour_texture
-
-__all__ = ["FreeSpace", "Placed", "Room", "Spot", "furnish", "light_changes", "shadows_of"]
 
 MAX_TRIANGLES = 60_000
 FURNITURE_SHARE = 0.45  # of the triangles
@@ -59,21 +66,19 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Room:
-    """A place to walk in.
+    """A furnished room.
 
     | kind      | living, bedroom, kitchen, office, workshop, bathroom                     |
-    | size_m    | of the box around it: x, y, z                                           |
-    | placed    | everything from the library, furniture and people included              |
-    | things    | instance numbers of the things asked for, in their order                |
-    | spots     | free places where a thing can be put later                              |
-    | sources   | what the lights are made of; `light_changes` plays with them            |
-    | shadeless | instances that cast no shadow: lamps' glass, the sky in a window        |
-    | extras    | instances kept under the floor until they are posed: the wearer's hands   |
+    | placed    | all assets in the room, furniture and people included                    |
+    | things    | instance numbers of the requested things, in their order                 |
+    | spots     | free places where a thing can be put later                               |
+    | sources   | light sources that `light_changes` varies                                |
+    | shadeless | instances that cast no shadow: lamp shades, the sky in a window          |
+    | extras    | instances kept under the floor until they are posed: the wearer's hands  |
     """
 
     scene: MeshScene
     lights: Lights
-    size_m: tuple[float, float, float]
     free: FreeSpace
     placed: tuple[Placed, ...]
     spots: tuple[Spot, ...]
@@ -81,12 +86,12 @@ class Room:
     things: tuple[int, ...]
     sources: tuple[LightSource, ...]
     shadeless: tuple[int, ...]
-    plan: Plan
+    plan: FloorPlan
     extras: tuple[int, ...] = ()
 
 
 def shadows_of(room: Room, *, moving: Sequence[int] = (), size_px: int = 384, blur_px: int = 4) -> ShadowMaps:
-    """The room's static shadows, without what moves and what casts none."""
+    """Static shadow maps of the room, without moving instances and those that cast no shadow."""
     hidden = (*moving, *room.shadeless, *room.extras)
     return static_shadow_maps(
         room.scene.geometry, room.lights, size_px=size_px, blur_px=blur_px, moving=hidden
@@ -94,12 +99,12 @@ def shadows_of(room: Room, *, moving: Sequence[int] = (), size_px: int = 384, bl
 
 
 def light_changes(room: Room, times_s: np.ndarray, rng: np.random.Generator) -> Lights:
-    """The room's lights at these moments: clouds pass, lamps are switched."""
+    """The room's lights at these times, with clouds and switched lamps."""
     return lights_over_time(room.lights, room.sources, times_s, rng)
 
 
 def furnish(
-    library: Library,
+    library: AssetLibrary,
     rng: np.random.Generator,
     *,
     things: Sequence[Asset],
@@ -108,9 +113,9 @@ def furnish(
     extras: Sequence[Asset] = (),
     max_triangles: int = MAX_TRIANGLES,
 ) -> Room:
-    """A random room in which every one of `things` rests on a surface, in sight from somewhere.
+    """A random room in which each of `things` rests on a surface where it can be seen.
 
-    Nothing else in it is a twin of a thing, or of what to `avoid` (things that are asked for but not there).
+    No other object in it is a twin of a thing or of an asset in `avoid` (queried things that are absent).
     `extras` are put out of sight, to be posed later.
     """
     twins = [t.twin for t in things if t.twin is not None]
@@ -126,7 +131,7 @@ def furnish(
 
 
 def _try(
-    library: Library,
+    library: AssetLibrary,
     rng: np.random.Generator,
     things: Sequence[Asset],
     avoid: Sequence[Asset],
@@ -135,85 +140,119 @@ def _try(
     fewest_spots: int,
     device: torch.device | str,
 ) -> Room | None:
-    """None if a thing or too few spots found a place: the next room may have more tables."""
+    """One attempt; None if a thing found no place or there are too few free spots."""
     kind = str(rng.choice(list(SHARE_OF_ROOMS), p=list(SHARE_OF_ROOMS.values())))
-    plan = draw_plan(rng, library.kind("opening"), largest_m=LARGEST_M.get(kind, (7.0, 6.0)))
+    plan = draw_floor_plan(rng, library.kind("opening"), largest_m=LARGEST_M.get(kind, (7.0, 6.0)))
     tiled = rng.random() < TILED.get(kind, 0.0)
     decor = draw_decor(library, plan, rng, tiled_walls=tiled)
     pieces = arrange(plan, library, rng, kind=kind, max_triangles=int(FURNITURE_SHARE * max_triangles))
     people = _people(library, plan, pieces, rng)
-    bodies = [p.footprint for p in pieces if p.low_m < 1.8] + [place for place, _, _ in people]
-    free = free_space(plan, bodies)
+    free = free_space(plan, _bodies(pieces, people))
 
-    inside = Interior(solids=[], rests=[], sight=Sight(), free=free, rng=rng, triangles_left=max_triangles)
-    for solid in shell(plan, decor):
-        inside.add(solid)
-    for piece in pieces:
-        number = inside.add(_solid(piece.asset, piece.transform))
-        inside.rests += rests_on(piece.asset, mesh_of(piece.asset), number, piece.transform, _use(piece))
-    for _, asset, transform in people:
-        inside.add(_solid(asset, transform))
-    for zone in plan.zones:
-        inside.rests.append(floor_rest(plan, zone, 0, free, bodies, pose(0, 0)))
-    for piece in pieces:
-        for rest in inside.rests:
-            if piece.low_m > rest.height_m:
-                rest.hang(piece.footprint, piece.low_m)
-
-    fittings, lights, sources = dress(library, plan, decor, pieces, rng, kind)
+    room = _with_furniture(plan, decor, pieces, people, free, rng, max_triangles)
+    fittings, lights, sources = add_details(library, plan, decor, pieces, rng, kind)
     for solid in fittings:
-        inside.add(solid)
+        room.add(solid)
 
-    put_screens(inside, library)
-    numbers: list[int] = []
-    stock = Stock(library, [*things, *avoid])
-    for thing in things:
-        found = put_thing(inside, thing)
-        if found is None:
-            return None
-        numbers.append(found)
-    for number, thing in zip(numbers, things):
-        for look_alike in _some(stock.look_alikes(thing), int(rng.integers(1, 4)), rng):
-            if look_alike.name not in inside.used_names and look_alike.twin not in inside.used_twins:
-                put_thing(inside, look_alike, near=inside.things[number][0] if rng.random() < 0.6 else None)
-    spots = find_spots(inside, SPOTS + len(things), [t.size_m for t in things])
-    if len(spots) < fewest_spots:
+    placed = _with_objects(room, library, things, avoid, fewest_spots)
+    if placed is None:
         return None
-    fullness = rng.uniform(0.25, 1.0)
-    scatter(inside, stock, int(30 + 110 * fullness), fullness)
-    for number in numbers:
-        moved = moved_to_light(inside, number, spots)
-        if moved is not None:
-            old = inside.solids[number]
-            inside.solids[number] = Solid(
-                mesh=old.mesh, materials=old.materials, transform=moved, asset=old.asset
-            )
-
-    below = range(len(inside.solids), len(inside.solids) + len(extras))
-    inside.solids += [solid_of(asset, pose(0, 0, -10.0)) for asset in extras]
+    numbers, spots = placed
+    below = range(len(room.solids), len(room.solids) + len(extras))
+    room.solids += [solid_of(asset, pose(0, 0, -10.0)) for asset in extras]
     builder = SceneBuilder()
-    for solid in inside.solids:
+    for solid in room.solids:
         builder.add(solid.mesh, solid.materials, solid.transform)
-    corner = np.array([[z.x0_m, z.y0_m, z.x1_m, z.y1_m] for z in plan.zones])
-    size = corner[:, 2:].max(0) - corner[:, :2].min(0)
     return Room(
         scene=builder.build(device),
         lights=lights.to(device),
-        size_m=(float(size[0]), float(size[1]), plan.height_m),
         free=free,
         placed=tuple(
             Placed(instance=number, asset=solid.asset, transform=solid.transform)
-            for number, solid in enumerate(inside.solids)
+            for number, solid in enumerate(room.solids)
             if solid.asset is not None
         ),
         spots=tuple(spots),
         kind=kind,
         things=tuple(numbers),
         sources=sources,
-        shadeless=tuple(n for n, solid in enumerate(inside.solids) if not solid.casts_shadow),
+        shadeless=tuple(n for n, solid in enumerate(room.solids) if not solid.casts_shadow),
         plan=plan,
         extras=tuple(below),
     )
+
+
+def _with_furniture(
+    plan: FloorPlan,
+    decor: Decor,
+    pieces: Sequence[Piece],
+    people: Sequence[tuple[Footprint, Asset, Tensor]],
+    free: FreeSpace,
+    rng: np.random.Generator,
+    max_triangles: int,
+) -> RoomBuilder:
+    """Shell, furniture and people, and the support grids of the furniture and the floor."""
+    bodies = _bodies(pieces, people)
+    room = RoomBuilder(
+        solids=[], grids=[], line_of_sight=LineOfSight(), free=free, rng=rng, triangles_left=max_triangles
+    )
+    for solid in shell(plan, decor):
+        room.add(solid)
+    for piece in pieces:
+        number = room.add(_solid(piece.asset, piece.transform))
+        room.grids += support_grids(piece.asset, mesh_of(piece.asset), number, piece.transform, _use(piece))
+    for _, asset, transform in people:
+        room.add(_solid(asset, transform))
+    for zone in plan.zones:
+        room.grids.append(floor_grid(plan, zone, 0, free, bodies, pose(0, 0)))
+    for piece in pieces:
+        for grid in room.grids:
+            if piece.low_m > grid.height_m:
+                grid.limit_height(piece.footprint, piece.low_m)
+    return room
+
+
+def _with_objects(
+    room: RoomBuilder,
+    library: AssetLibrary,
+    things: Sequence[Asset],
+    avoid: Sequence[Asset],
+    fewest_spots: int,
+) -> tuple[list[int], list[Spot]] | None:
+    """Puts screens, things, look-alikes and clutter; returns the things' instances and the free spots.
+
+    None if a thing found no place or there are too few spots.
+    """
+    put_screens(room, library)
+    numbers: list[int] = []
+    stock = Stock(library, [*things, *avoid])
+    for thing in things:
+        found = put_thing(room, thing)
+        if found is None:
+            return None
+        numbers.append(found)
+    for number, thing in zip(numbers, things):
+        for look_alike in _some(stock.look_alikes(thing), int(room.rng.integers(1, 4)), room.rng):
+            if look_alike.name not in room.used_names and look_alike.twin not in room.used_twins:
+                put_thing(room, look_alike, near=room.things[number][0] if room.rng.random() < 0.6 else None)
+    spots = find_spots(room, SPOTS + len(things), [t.size_m for t in things])
+    if len(spots) < fewest_spots:
+        return None
+    fullness = room.rng.uniform(0.25, 1.0)
+    scatter(room, stock, int(30 + 110 * fullness), fullness)
+    for number in numbers:
+        moved = moved_into_view(room, number, spots)
+        if moved is not None:
+            old = room.solids[number]
+            room.solids[number] = Solid(
+                mesh=old.mesh, materials=old.materials, transform=moved, asset=old.asset
+            )
+    return numbers, spots
+
+
+def _bodies(pieces: Sequence[Piece], people: Sequence[tuple[Footprint, Asset, Tensor]]) -> list[Footprint]:
+    """Footprints of what a walking person would collide with."""
+    return [p.footprint for p in pieces if p.low_m < 1.8] + [place for place, _, _ in people]
 
 
 def _solid(asset: Asset, transform: Tensor) -> Solid:
@@ -222,7 +261,7 @@ def _solid(asset: Asset, transform: Tensor) -> Solid:
 
 @lru_cache(maxsize=1024)
 def _finish(asset: Asset) -> tuple[Material, ...]:
-    """Its materials with a little gloss where none is told, and nothing darker than black paint is."""
+    """Its materials with a default gloss, and with a minimum albedo."""
     materials = []
     for material in asset.load()[1]:
         darkest = max(0.0, 0.012 - float(mean_colour(material.texture).max()))
@@ -244,9 +283,9 @@ def _use(piece: Piece) -> str:
 
 
 def _people(
-    library: Library, plan: Plan, pieces: Sequence[Piece], rng: np.random.Generator
+    library: AssetLibrary, plan: FloorPlan, pieces: Sequence[Piece], rng: np.random.Generator
 ) -> list[tuple[Footprint, Asset, Tensor]]:
-    """One room in three has somebody standing in it, out of the way; a few have a pet."""
+    """People standing beside the walkways of one room in three, and pets in a few."""
     standing = [a for a in library.kind("person") if a.type == "person" and a.size_m[2] > 1.5]
     guests: list[Asset] = []
     if standing and rng.random() < 1 / 3:

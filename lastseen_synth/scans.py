@@ -1,6 +1,6 @@
-"""A user's own Google Scanned Objects: a folder of folders, each with one OBJ file and its picture.
+"""A user's own scans, as of Google Scanned Objects: a folder per scan with an OBJ file and its texture.
 
-The scans are in metres with z up, and are taken so: another file must be turned and scaled first.
+OBJ files must be in metres with z up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Asset, Credit, Library, Loaded, Split
+from lastseen_synth.assets import Asset, AssetLibrary, Credit, Loaded, Split
 from lastseen_synth.meshes import Material, Mesh
 from lastseen_synth.shapes import smooth_normals
 from lastseen_synth.texture import picture_texture
@@ -30,11 +30,11 @@ COLOURS = "black white red green blue yellow orange purple pink grey gray brown 
 TRAILING = re.compile(rf"(?:[_\s-]+(?:{'|'.join(COLOURS.split())})+|[_\s-]*\d+)+$", re.IGNORECASE)
 
 
-def read_scans(folder: str | os.PathLike[str]) -> Library:
-    """Sizes are read at once (some 20 ms a scan), faces and pictures when one is loaded.
+def read_scans(folder: str | os.PathLike[str]) -> AssetLibrary:
+    """Sizes are read at once (about 20 ms per scan), faces and textures on first use.
 
-    A family is a name without its trailing numbers and colours; one in ten is val, by SHA-256. Nobody has
-    said which scans look the same, so a whole family counts as twins.
+    A family is a name without its trailing numbers and colours; one in ten is val, by SHA-256. Which scans
+    look the same is unknown, so a whole family counts as twins.
     """
     here = Path(folder)
     if not here.is_dir():
@@ -42,7 +42,7 @@ def read_scans(folder: str | os.PathLike[str]) -> Library:
     assets = [_asset(obj) for scan in sorted(here.iterdir()) if scan.is_dir() and (obj := _obj_of(scan))]
     if not assets:
         raise SynthError(f"{here} has no scans; each should be a folder with model.obj and texture.png")
-    return Library(assets=tuple(assets))
+    return AssetLibrary(assets=tuple(assets))
 
 
 def family_of(name: str) -> str:
@@ -161,13 +161,13 @@ def read_obj(obj: Path) -> Mesh:
             ) from None
     if not corners:
         raise SynthError(f"{obj} has no faces; export it as a triangle mesh")
-    # Only now: a face may come before its vertices.
+    # Checked at the end: a face may precede its vertices.
     if any(highest >= len(rows[k]) for highest, k in zip(np.max(corners, 0).tolist(), ("v", "vt", "vn"))):
         raise SynthError(f"{obj} has a face with a vertex that is not there; export it again")
     xyz, uv, vn = (np.array(rows[k], np.float64).reshape(-1, columns[k]) for k in ("v", "vt", "vn"))
     unique, vertex_of = np.unique(np.array(corners), axis=0, return_inverse=True)
     faces = np.array(corners)[:, 0].reshape(-1, 3)
-    # Normals over the shared positions, so that a seam of the picture is no crease of the surface.
+    # Normals over shared positions, so that a texture seam does not show as a crease.
     smooth = smooth_normals(xyz, faces)[unique[:, 0]]
     given = np.concatenate([vn, np.zeros((1, 3))])[unique[:, 2]]  # -1 (none): the row of zeros
     length = np.linalg.norm(given, axis=1, keepdims=True)

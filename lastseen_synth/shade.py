@@ -1,6 +1,6 @@
-"""Pictures: every visible surface point is shaded once, after the rasteriser has found it.
+"""Deferred shading: every visible surface point is shaded once, after rasterisation.
 
-linear RGB = texture * (ambient + lamps + sun, where their light arrives) + highlights + light of its own
+linear RGB = texture * (ambient + shadowed lamps and sun + emission) + highlights
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lastseen_synth.meshes import (
 from lastseen_synth.raster import (
     Budget,
     Projection,
-    Seen,
     Triangles,
-    nearest,
+    ZBuffer,
+    depth_test,
     pick,
     project,
-    rows_of,
+    spans_of,
     take,
     triangles_in_view,
 )
@@ -66,9 +66,9 @@ def render(
     background: Sequence[float] = (0.0, 0.0, 0.0),
     budget: Budget | None = None,
 ) -> Rendering:
-    """`shadows` are the scene's static ones, drawn without the instances in `poses`; None: no shadows at all.
+    """`shadows`: static shadow maps rendered without the instances in `poses`; None: no shadows.
 
-    Antialiasing looks at four points per pixel and mixes what they see; ids and depth stay those of centres.
+    Antialiasing averages 2 x 2 samples per pixel; ids and depth stay those of pixel centres.
     """
     budget = budget or Budget.of(scene.surface.device)
     step = budget.frames_per_pass
@@ -106,10 +106,10 @@ def _render_pass(
     frames, height, width = len(cameras), cameras.height_px, cameras.width_px
     projection = project(scene.geometry, cameras, poses)
     triangles = triangles_in_view(scene.geometry, projection, cameras)
-    seen = nearest(rows_of(triangles, cameras), frames, height, width, budget)
+    seen = depth_test(spans_of(triangles, cameras), frames, height, width, budget)
     if antialias:
-        finer_rows = rows_of(triangles, cameras, samples=2)
-        samples = four_samples(nearest(finer_rows, frames, 2 * height, 2 * width, budget))
+        finer_rows = spans_of(triangles, cameras, samples=2)
+        samples = four_samples(depth_test(finer_rows, frames, 2 * height, 2 * width, budget))
     else:
         samples = one_sample(seen)
     moving = None
@@ -124,8 +124,8 @@ def _render_pass(
     )
 
 
-def instances(geometry: Geometry, triangles: Triangles, seen: Seen) -> Tensor:
-    """The id buffer: int32 [B, H, W], -1 where nothing is seen."""
+def instances(geometry: Geometry, triangles: Triangles, seen: ZBuffer) -> Tensor:
+    """The id buffer: int32 [B, H, W], -1 for background."""
     if not len(triangles.face):
         return torch.full_like(seen.triangle, -1, dtype=torch.int32)
     owner = geometry.face_instance.index_select(0, triangles.face).int()
@@ -134,7 +134,7 @@ def instances(geometry: Geometry, triangles: Triangles, seen: Seen) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """M points to shade; up to S of them (one per triangle it shows) make a pixel.
+    """M points to shade; a pixel consists of up to S of them, one per triangle it shows.
 
     | slot       | int64 [M] sample number within the pixel * pixels of the batch + pixel |
     | triangle   | int32 [M]                                                              |
@@ -151,7 +151,7 @@ class Samples:
     shape: tuple[int, int, int, int]
 
 
-def one_sample(seen: Seen) -> Samples:
+def one_sample(seen: ZBuffer) -> Samples:
     triangle = seen.triangle.flatten()
     slot = (triangle >= 0).nonzero()[:, 0]
     middle, whole = (torch.full((), value, device=slot.device) for value in (0.5, 1.0))
@@ -165,8 +165,8 @@ def one_sample(seen: Seen) -> Samples:
     )
 
 
-def four_samples(seen: Seen) -> Samples:
-    """From twice the resolution. Sub-pixels of one triangle are shaded together, midway between them."""
+def four_samples(seen: ZBuffer) -> Samples:
+    """From twice the resolution. Sub-pixels of one triangle are shaded once, at their mean position."""
     frames, height, width = (len(seen.triangle), seen.triangle.shape[1] // 2, seen.triangle.shape[2] // 2)
     quad = seen.triangle.view(frames, height, 2, width, 2).permute(2, 4, 0, 1, 3).reshape(4, -1)
     same = quad[:, None] == quad
@@ -189,9 +189,9 @@ def four_samples(seen: Seen) -> Samples:
 def surface_planes(
     scene: MeshScene, projection: Projection, triangles: Triangles, cameras: Cameras
 ) -> Tensor:
-    """float32 [13, K]: what is linear on the picture, per triangle, as (per x_px, per y_px, at 0, 0):
-    barycentric weights 1 and 2 over depth, 1 over depth; then the unit normal of the triangle's seen side,
-    and +1 or -1: what turns its smooth normals to that side."""
+    """float32 [13, K]: per triangle the screen-space planes (per x_px, per y_px, at 0, 0) of barycentric
+    weights 1 and 2 over depth and of 1 over depth; then the unit normal of its visible side, and the sign (+1
+    or -1) that turns its smooth normals to that side."""
     vertices = projection.outside.shape[1]
     vertex = take(scene.geometry.faces, triangles.face) + triangles.frame * vertices
     p0, p1, p2 = take(projection.relative_m.flatten(1), vertex.flatten()).view(3, 3, -1).unbind(1)
@@ -200,7 +200,7 @@ def surface_planes(
     volume = torch.where(volume == 0, 1e-30, volume)
     across = torch.stack([torch.linalg.cross(p2, p0, dim=0), torch.linalg.cross(p0, p1, dim=0), normal])
     rays = take(cameras.rays().flatten(1).T.contiguous(), triangles.frame).view(3, 3, -1)
-    linear = ((across[:, :, None] * rays).sum(1) / volume).clamp(-1e18, 1e18)  # finite in float32 sums
+    linear = ((across[:, :, None] * rays).sum(1) / volume).clamp(-1e18, 1e18)  # keeps float32 sums finite
     seen_side = -torch.sign(volume)
     unit = normal * (seen_side / normal.norm(dim=0).clamp(min=1e-30))
     turn = seen_side * scene.surface[FACING].index_select(0, triangles.face)
@@ -246,7 +246,7 @@ def shade(
 
 @dataclass(frozen=True, kw_only=True)
 class _SurfacePoint:
-    """M points: everything that light needs to know of them, [M] or [3, M]."""
+    """Shading inputs of M points, [M] or [3, M] each."""
 
     frame: Tensor
     world_m: Tensor
@@ -272,7 +272,7 @@ def _surface_point(
 ) -> _SurfacePoint:
     face = triangles.face.index_select(0, triangle)
     a1, b1, c1, a2, b2, c2, az, bz, cz, *flat_normal, turn = take(planes, triangle)
-    # The clamps matter on slivers alone, where the planes are steep and float32 is short.
+    # The clamps matter only on slivers, whose planes are steep for float32.
     depth = 1 / torch.addcmul(torch.addcmul(cz, az, x_px), bz, y_px).clamp(min=1e-6)
     weight1 = (torch.addcmul(torch.addcmul(c1, a1, x_px), b1, y_px) * depth).clamp(0, 1)
     weight2 = (torch.addcmul(torch.addcmul(c2, a2, x_px), b2, y_px) * depth).clamp(0, 1)
@@ -286,7 +286,7 @@ def _surface_point(
 
     material = take(scene.materials, scene.face_material.index_select(0, face))
     uv = torch.addcmul(torch.addcmul(uv0, uv1, weight1), uv2, weight2)
-    # How far the texture moves from this pixel to the next, to the right and down, in texels.
+    # Screen-space derivatives of the texture coordinates, in texels.
     texels = material[SIZE] * depth
     per_x = torch.addcmul(uv1 * (a1 - weight1 * az), uv2, a2 - weight2 * az) * texels
     per_y = torch.addcmul(uv1 * (b1 - weight1 * bz), uv2, b2 - weight2 * bz) * texels
@@ -336,7 +336,7 @@ def _lit_colour(
     upward = 0.5 + 0.5 * point.normal[2]
     sky, ground = (_of_frame(c, point.frame) for c in (lights.sky_colour, lights.ground_colour))
     light = ground + (sky - ground) * upward + point.emission
-    if scene.shiny:  # the view mirrored in the surface: where a highlight's light would come from
+    if scene.shiny:  # reflected view direction, for the Phong highlight
         along = (point.normal * point.ray).sum(0) * -2
         mirrored = torch.addcmul(point.ray, point.normal, along)
         mirrored = mirrored * (mirrored * mirrored).sum(0).rsqrt()
@@ -367,5 +367,5 @@ def _lit_colour(
 
 
 def _of_frame(colour: Tensor, frame: Tensor) -> Tensor:
-    """A colour [3], or one per frame [B, 3], for every point: [3, 1] or [3, M]."""
+    """A colour [3], or one per frame [B, 3], broadcast to points: [3, 1] or [3, M]."""
     return colour[:, None] if colour.ndim == 1 else take(colour.T.contiguous(), frame)

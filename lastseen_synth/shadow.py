@@ -1,7 +1,7 @@
-"""Lights, and the maps that say what each of them sees: drawn by the rasteriser from where the light is.
+"""Lights and shadow maps.
 
-A lamp has six maps, the faces of a cube around it; the sun one, seen from far away. Maps of what never moves
-are drawn once per scene. What moves gets a map of its own per frame and light, aimed at it.
+A lamp has a cube map of six faces, the sun one map from far away. Maps of static geometry are rendered once
+per scene; moving instances get one map per frame and light, aimed at them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from lastseen_synth.geometry import Cameras, Geometry, Poses, look_at
-from lastseen_synth.raster import nearest, project, rows_of, take, triangles_in_view
+from lastseen_synth.raster import depth_test, project, spans_of, take, triangles_in_view
 
-SUN_DISTANCE_M = 300.0  # far enough to be parallel light, near enough for float32
-MAX_SLOPE = 8.0  # tangent beyond which a surface counts as seen edge-on by the light
+SUN_DISTANCE_M = 300.0  # nearly parallel light, within float32 precision
+MAX_SLOPE = 8.0  # limit of the depth slope of a surface seen edge-on by the light
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class Lights:
     | lamp_radius_m   | softens the fall-off close by; what is nearer to a lamp casts no shadow   |
     | sun_direction   | [3] the way its light travels, or None                                    |
     | sun_colour      | [3] or [B, 3]                                                             |
-    | sky_colour      | [3] or [B, 3] ambient light on surfaces that look up                      |
-    | ground_colour   | [3] or [B, 3] ambient light on surfaces that look down                    |
+    | sky_colour      | [3] or [B, 3] ambient light on surfaces that face up                      |
+    | ground_colour   | [3] or [B, 3] ambient light on surfaces that face down                    |
     """
 
     lamps_m: Tensor
@@ -97,7 +97,7 @@ class ShadowMaps:
 
     | inverse_depth | float32 [N * size * size], 0 where the light sees nothing                    |
     | views         | float32 [10, N]: world-to-map rotation, row after row, and focal length in px |
-    | blur_px       | width of the box over which "in the light" is averaged, 1 or more             |
+    | blur_px       | width of the box filter of the shadow test, 1 or more                         |
     """
 
     inverse_depth: Tensor
@@ -109,7 +109,7 @@ class ShadowMaps:
 def static_shadow_maps(
     geometry: Geometry, lights: Lights, *, size_px: int = 512, blur_px: int = 2, moving: Sequence[int] = ()
 ) -> ShadowMaps:
-    """What every light sees of all but the `moving` instances. Maps 6 i to 6 i + 5: lamp i; the last: sun."""
+    """Shadow maps without the `moving` instances. Maps 6 i to 6 i + 5: lamp i; the last: sun."""
     if moving:
         geometry = geometry.only([i for i in range(geometry.instances) if i not in set(moving)])
     device = geometry.positions_m.device
@@ -133,9 +133,9 @@ def static_shadow_maps(
 def moving_shadow_maps(
     geometry: Geometry, lights: Lights, poses: Poses, *, size_px: int = 192, blur_px: int = 2
 ) -> ShadowMaps:
-    """What light l sees of the posed instances in frame b: map b * lights + l.
+    """Shadow maps of the posed instances only: map b * lights + l for light l in frame b.
 
-    One map holds them all, so it is sharp when they are close together, like a hand and what it carries.
+    One map holds all instances, so its resolution is high if they are close together, as hand and object are.
     """
     moving = geometry.only(poses.instances)
     middles, radii = [], []
@@ -165,13 +165,13 @@ def moving_shadow_maps(
 
 
 def _cube_focal_px(size_px: int, blur_px: int) -> float:
-    return size_px / 2 - blur_px / 2 - 1  # a little wider than 90 degrees: the blur never leaves its map
+    return size_px / 2 - blur_px / 2 - 1  # wider than 90 degrees, so that the filter stays inside the map
 
 
 def _cube_cameras(lamp_m: Tensor, size_px: int, blur_px: int, near_m: float) -> Cameras:
-    """Six views that look along +x, +y, +z, -x, -y, -z, with the other two axes to the right and down.
+    """Six cameras along +x, +y, +z, -x, -y, -z, with the other two axes to the right and down.
 
-    Half of them are mirror images, which no triangle minds, and a look-up needs no rotation.
+    Half of them are mirrored, which does not matter to depth maps, and a look-up needs no rotation.
     """
     matrices = torch.zeros(6, 4, 4, dtype=torch.float64, device=lamp_m.device)
     for axis in range(3):
@@ -187,7 +187,7 @@ def _cube_cameras(lamp_m: Tensor, size_px: int, blur_px: int, near_m: float) -> 
 def _aimed_cameras(
     eyes_m: Tensor, middles_m: Tensor, radii_m: Tensor, size_px: int, blur_px: int, near_m: float
 ) -> Cameras:
-    """Views that just hold a sphere. A light inside the sphere gets a view as wide as a single map can be."""
+    """Cameras that just contain a sphere. A light inside the sphere gets the widest view of a single map."""
     sine = (radii_m / (middles_m - eyes_m).norm(dim=1).clamp(min=1e-6)).clamp(1e-6, 0.97)
     focal = (size_px / 2 - blur_px / 2 - 1) * (1 - sine**2).sqrt() / sine
     return _square_cameras(look_at(eyes_m, middles_m), focal, size_px, near_m)
@@ -210,14 +210,14 @@ def _views(cameras: Cameras) -> Tensor:
 
 def _inverse_depth(geometry: Geometry, cameras: Cameras, poses: Poses | None = None) -> Tensor:
     triangles = triangles_in_view(geometry, project(geometry, cameras, poses), cameras)
-    rows = rows_of(triangles, cameras)
-    return nearest(rows, len(cameras), cameras.height_px, cameras.width_px).inverse_depth
+    rows = spans_of(triangles, cameras)
+    return depth_test(rows, len(cameras), cameras.height_px, cameras.width_px).inverse_depth
 
 
 def lamp_light(maps: ShadowMaps, lamp: int, from_lamp: Tensor, normal: Tensor) -> Tensor:
-    """How much of a lamp's light arrives, 0..1 [M], at places `from_lamp` [3, M] away from it.
+    """Unshadowed share 0..1 [M] of a lamp's light at points `from_lamp` [3, M] relative to it.
 
-    `normal` [3, M] is that of the triangle, not smoothed.
+    `normal` [3, M] is the geometric normal of the triangle.
     """
     depth, axis = from_lamp.abs().max(0)
     along_x, along_z = axis == 0, axis == 2
@@ -232,14 +232,14 @@ def lamp_light(maps: ShadowMaps, lamp: int, from_lamp: Tensor, normal: Tensor) -
 
 
 def sun_light(maps: ShadowMaps, from_sun: Tensor, normal: Tensor) -> Tensor:
-    """As `lamp_light`. Where the sun's map ends, it shines."""
+    """As `lamp_light`. Points outside the sun's map are lit."""
     number = maps.views.shape[1] - 1
     numbers = torch.full_like(from_sun[0], number, dtype=torch.int32)
     return _aimed_light(maps, numbers, maps.views[:, number], from_sun, normal)
 
 
 def moving_light(maps: ShadowMaps, number: Tensor, from_light: Tensor, normal: Tensor) -> Tensor:
-    """As `lamp_light`, by map `number` int32 [M], which shows only what moves: all else is lit."""
+    """As `lamp_light`, by map `number` int32 [M] of the moving instances."""
     return _aimed_light(maps, number, take(maps.views, number), from_light, normal)
 
 
@@ -247,7 +247,7 @@ def _aimed_light(
     maps: ShadowMaps, number: Tensor, view: Tensor, from_light: Tensor, normal: Tensor
 ) -> Tensor:
     *rotation, focal = view
-    # Not a matmul: the sun's distance times the error of TF32 would be metres.
+    # Not a matmul: TF32 rounding of the sun's distance would be an error of metres.
     x, y, z, normal_x, normal_y = (
         v[0] * rotation[3 * i] + v[1] * rotation[3 * i + 1] + v[2] * rotation[3 * i + 2]
         for v, i in ((from_light, 0), (from_light, 1), (from_light, 2), (normal, 0), (normal, 1))
@@ -271,10 +271,11 @@ def _free_share(
     normal_y: Tensor,
     facing: Tensor,
 ) -> Tensor:
-    """Share of the texels around (x, y) / depth in map `number` that show nothing nearer than the surface.
+    """Percentage-closer filtering: share of the texels around (x, y) / depth in map `number` without
+    occluder.
 
-    The surface goes on as a plane: each texel is compared with that plane's depth there, so slanted surfaces
-    neither shade themselves nor need much bias. On a plane, inverse depth is linear in the map's pixels.
+    Each texel is compared with the depth of the surface's tangent plane there (receiver-plane bias), so
+    slanted surfaces do not shadow themselves. On a plane, inverse depth is linear in the map's pixels.
     """
     size, blur = maps.size_px, maps.blur_px
     scale = inverse * focal
@@ -286,10 +287,10 @@ def _free_share(
     steepest = inverse * (MAX_SLOPE / focal)
     plane = 1 / (torch.where(facing.abs() < 1e-6, 1e-6, facing) * focal)
     per_u, per_v = ((n * plane).clamp(-steepest, steepest) for n in (normal_x, normal_y))
-    # Half a texel for what is not flat within the blur, and 2 mm for what lies on it.
+    # Bias: half a texel for curvature within the filter, and 2 mm for contact.
     expected = inverse * (1 + 0.5 / focal + 0.002 * inverse)
     tap = torch.arange(blur + 1, device=x.device)[:, None]
-    middle = tap + (0.5 - blur / 2)  # of the taps' texels, from (x, y), less the part of a texel
+    middle = tap + (0.5 - blur / 2)  # texel centres of the taps relative to (x, y), without the fraction
     expected = torch.addcmul(expected, per_v, middle - down)[:, None] + per_u * (middle - across)
     texel = (row + number * size) * size + column + (tap * size + tap.T)[..., None].int()
     seen = maps.inverse_depth.index_select(0, texel.flatten()).view(texel.shape)

@@ -1,7 +1,7 @@
-"""Shapes to build things of: boxes with rounded edges, turned and swept bodies, and soft unions of blobs.
+"""Primitive shapes: boxes with rounded edges, surfaces of revolution and swept tubes.
 
-Every shape is closed or seen from outside, has counter-clockwise outward faces, smooth unit normals, and
-pictures the right way up: u runs to the right as seen from outside, v upwards.
+Faces are counter-clockwise seen from outside, normals are smooth and of unit length, and textures are
+upright: u runs to the right as seen from outside, v upwards.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Part:
             triangles=self.triangles[:, ::-1],
         )
 
-    def tiled(self, metres: float, *, turned: bool = False) -> Part:
-        """uv in tiles of `metres`, projected along the axis that each face looks to most."""
+    def tiled(self, metres: float, *, swap_uv: bool = False) -> Part:
+        """uv in tiles of `metres`, projected along the dominant axis of each face's normal."""
         corners = self.positions[self.triangles]
         across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
         axis = np.abs(across).argmax(1)
@@ -78,7 +78,7 @@ class Part:
             self,
             positions=positions,
             normals=self.normals[vertex],
-            uv=uv[:, ::-1] if turned else uv,
+            uv=uv[:, ::-1] if swap_uv else uv,
             triangles=triangles.reshape(-1, 3),
         )
 
@@ -99,7 +99,7 @@ def merged(parts: Iterable[Part]) -> Mesh:
 
 
 def smooth_normals(positions: np.ndarray, triangles: np.ndarray) -> np.ndarray:
-    """Per vertex: the mean of its faces' normals, large faces counting more; unit length."""
+    """Area-weighted mean of the face normals per vertex, of unit length."""
     a, b, c = (positions[triangles[:, k]] for k in range(3))
     across = np.cross(b - a, c - a)
     sums = np.stack(
@@ -139,7 +139,7 @@ def box(
     """
     low, high = np.asarray(low, float), np.asarray(high, float)
     edge = min(edge_m, float((high - low).min()) * 0.499)
-    # Along a face: the directions its rounding runs through, at its lower and at its upper edge.
+    # Slopes of the rounded edges at the lower and at the upper end of a face.
     arc = np.tan(np.linspace(0, np.pi / 4, steps + 1)) if edge > 0 else np.zeros(1)
     slopes = np.concatenate([-arc[::-1], arc])
     is_upper = np.arange(len(slopes)) >= len(arc)
@@ -170,10 +170,10 @@ def box(
     return parts
 
 
-def turned(
+def revolved(
     profile: Sequence[tuple[float, float]], *, segments: int = 28, crease_deg: float = 40.0, material: int = 0
 ) -> Part:
-    """A body of revolution about z from (radius, z) points, bottom to top along the outside.
+    """A surface of revolution about z from (radius, z) points, bottom to top along the outside.
 
     u = 0.5 is the front (-y); v runs from 0 to 1 along the profile. Corners above `crease_deg` stay sharp.
     """
@@ -201,7 +201,7 @@ def turned(
     triangles = []
     for start in bands:
         band = _grid(segments + 1, 2) + start * (segments + 1)
-        # At a pole, half the faces have no area.
+        # At a pole, half the triangles are degenerate.
         bottom, top = table[start, 0] < 1e-9, table[start + 1, 0] < 1e-9
         lower, upper = np.split(band, 2)
         triangles += [lower] * (not bottom) + [upper] * (not top)
@@ -250,7 +250,7 @@ def tube(
         step[0], step[-1] = step[1], step[-2]
     side = np.zeros_like(points)
     helper = np.eye(3)[np.abs(step[0]).argmin()]
-    for k, ahead in enumerate(step):  # carried along without twisting
+    for k, ahead in enumerate(step):  # parallel transport: no twist
         helper = helper - (helper @ ahead) * ahead
         helper /= np.linalg.norm(helper)
         side[k] = helper
@@ -263,7 +263,7 @@ def tube(
     v = travelled / max(travelled[-1], 1e-9)
     columns = sides + 1
     triangles = _grid(columns, len(points))
-    # The seam's two columns are one line in space: give them one normal.
+    # The two columns at the seam coincide: they share normals.
     joined = np.arange(len(positions)).reshape(-1, columns)
     joined[:, -1] = joined[:, 0]
     normals = smooth_normals(positions, joined.ravel()[triangles])[joined.ravel()]

@@ -1,4 +1,4 @@
-"""The room itself: what its surfaces are covered with, and floors, ceilings and walls with holes in them."""
+"""The room shell: materials and meshes of floors, ceilings and walls with holes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen_synth.assets import Asset, Library, Surface
-from lastseen_synth.layout import WALL_THICKNESS_M, Hole, Plan, Wall, pose
+from lastseen_synth.assets import Asset, AssetLibrary, Surface
+from lastseen_synth.floor_plan import WALL_THICKNESS_M, FloorPlan, Hole, Wall, pose
 from lastseen_synth.meshes import Material, Mesh
 from lastseen_synth.texture import Texture, colour_texture
 
 T = TypeVar("T")
-REVEAL_M = 0.2  # how deep windows and doors sit in their walls
+REVEAL_M = 0.2  # depth of windows and doors in their walls
 SKIRTING_M = 0.012
 OUTDOORS = ("roughcast", "stone2", "stoneWall", "paving", "pebbles", "dirt", "little_stones")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solid:
-    """Something in the room, where it is. Its place in the list of solids is its instance number."""
+    """A mesh placed in the room. Its index in the list of solids is its instance number."""
 
     mesh: Mesh
     materials: tuple[Material, ...]
@@ -32,8 +32,8 @@ class Solid:
     casts_shadow: bool = True
 
 
-class MeshMaker:
-    """Quads and boxes in a frame of their own (columns: x, y, z axes and origin), made into one mesh."""
+class QuadMeshBuilder:
+    """Builds one mesh of quads and boxes, each in a frame (columns: x, y, z axes and origin)."""
 
     def __init__(self) -> None:
         self._corners: list[np.ndarray] = []
@@ -50,13 +50,14 @@ class MeshMaker:
         tile_m: float | None = None,
         frame: np.ndarray | None = None,
     ) -> None:
-        """Its front is where `along` goes right and `across` up. Without `tile_m`: the picture once."""
+        """Seen from the front, `along` goes right and `across` up. Without `tile_m` the texture fills it
+        once."""
         o, a, b = (np.asarray(v, float) for v in (origin, along, across))
         corners = np.stack([o, o + a, o + a + b, o + b])
         size = np.array([np.linalg.norm(a), np.linalg.norm(b)])
         uv = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], float)
         if tile_m is not None:
-            start = np.array([o @ a, o @ b]) / np.maximum(size, 1e-9)  # neighbours on one plane tile on
+            start = np.array([o @ a, o @ b]) / np.maximum(size, 1e-9)  # continuous across coplanar neighbours
             uv = (uv * size + start) / tile_m
         if frame is not None:
             corners = corners @ frame[:, :3].T + frame[:, 3]
@@ -76,22 +77,18 @@ class MeshMaker:
         *,
         tile_m: float | None = None,
         frame: np.ndarray | None = None,
-        front: int | None = None,
     ) -> None:
-        """`front`: another material for the side that looks to -y."""
         (x0, y0, z0), (x1, y1, z1) = low, high
         dx, dy, dz = (x1 - x0, 0, 0), (0, y1 - y0, 0), (0, 0, z1 - z0)
-        back_to_front = material if front is None else front
-        for origin, along, across, side in (
-            ((x0, y0, z0), dx, dz, back_to_front),
-            ((x1, y1, z0), (x0 - x1, 0, 0), dz, material),
-            ((x0, y1, z0), (0, y0 - y1, 0), dz, material),
-            ((x1, y0, z0), dy, dz, material),
-            ((x0, y0, z1), dx, dy, material),
-            ((x0, y1, z0), dx, (0, y0 - y1, 0), material),
+        for origin, along, across in (
+            ((x0, y0, z0), dx, dz),
+            ((x1, y1, z0), (x0 - x1, 0, 0), dz),
+            ((x0, y1, z0), (0, y0 - y1, 0), dz),
+            ((x1, y0, z0), dy, dz),
+            ((x0, y0, z1), dx, dy),
+            ((x0, y1, z0), dx, (0, y0 - y1, 0)),
         ):
-            once = front is not None and side == front
-            self.quad(origin, along, across, side, tile_m=None if once else tile_m, frame=frame)
+            self.quad(origin, along, across, material, tile_m=tile_m, frame=frame)
 
     def mesh(self) -> Mesh:
         corners = np.stack(self._corners)
@@ -127,7 +124,7 @@ def plain(srgb: Sequence[int], **more: float) -> Material:
 
 
 def painted(surface: Surface | None, albedo: np.ndarray) -> Material:
-    """The grain of a surface in another colour."""
+    """The texture of a surface with another mean colour."""
     if surface is None:
         return Material(texture=colour_texture((255, 255, 255)), tint=_triple(albedo))
     texture = surface.texture()
@@ -142,7 +139,7 @@ def _triple(values: np.ndarray) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decor:
-    """What a room is covered with. Walls are numbered as in the plan; zones have floors of their own."""
+    """Materials of a room. Walls are numbered as in the plan; each zone has its own floor."""
 
     walls: tuple[Material, ...]
     wall_tiles_m: tuple[float, ...]
@@ -153,8 +150,10 @@ class Decor:
     reflectance: float  # mean over what the room's light falls on
 
 
-def draw_decor(library: Library, plan: Plan, rng: np.random.Generator, *, tiled_walls: bool) -> Decor:
-    """Mostly painted plaster, sometimes another surface on one wall or on all; wood or tiles on the floor."""
+def draw_decor(
+    library: AssetLibrary, plan: FloorPlan, rng: np.random.Generator, *, tiled_walls: bool
+) -> Decor:
+    """Mostly painted plaster, sometimes an accent on one wall or on all; wood or tiles on the floor."""
     indoors = [s for s in library.surfaces if not any(word in s.name for word in OUTDOORS)]
     of_use = {use: [s for s in indoors if s.use == use] for use in ("wall", "floor", "wood")}
     calm = [s for s in of_use["wall"] if _contrast(s.texture()) < 0.045]
@@ -202,13 +201,13 @@ def draw_decor(library: Library, plan: Plan, rng: np.random.Generator, *, tiled_
         floor_tiles_m=tuple(t for _, t in floors),
         ceiling=ceiling,
         trim=Material(texture=colour_texture((255, 255, 255)), tint=_triple(trim), specular=0.03),
-        # What a view shows: walls, floor, ceiling, and furniture before them.
+        # Weights: typical image shares of walls, floor, ceiling and furniture.
         reflectance=0.42 * wall_albedo + 0.2 * floor_albedo + 0.1 * white + 0.28 * 0.22,
     )
 
 
 def _contrast(texture: Texture) -> float:
-    """Spread over mean of brightness, looked at in 64 by 64 or less: plaster is calm, brick is not."""
+    """Standard deviation over mean of brightness at a mip level of 64 px or less: low for plaster."""
     before = 0
     for height, width in texture.sizes:
         stop = before + (height + 2) * (width + 2)
@@ -220,7 +219,7 @@ def _contrast(texture: Texture) -> float:
 
 
 def _lift(texture: Texture) -> tuple[float, float, float]:
-    """Very dark pictures are lightened: most of them were made to be lit from all sides."""
+    """Tint that brightens very dark textures."""
     return _triple(np.full(3, max(1.0, 0.14 / max(float(mean_colour(texture).mean()), 0.01))))
 
 
@@ -238,9 +237,9 @@ def one_of(items: Sequence[T], rng: np.random.Generator) -> T | None:
     return items[int(rng.integers(len(items)))] if items else None
 
 
-def shell(plan: Plan, decor: Decor) -> list[Solid]:
-    """Floors, ceilings and walls as one solid each, and what trims them."""
-    floor, ceiling, walls, trim = (MeshMaker() for _ in range(4))
+def shell(plan: FloorPlan, decor: Decor) -> list[Solid]:
+    """Floors, ceilings, walls and trim, as one solid each."""
+    floor, ceiling, walls, trim = (QuadMeshBuilder() for _ in range(4))
     height = plan.height_m
     for number, zone in enumerate(plan.zones):
         wide, deep = zone.x1_m - zone.x0_m, zone.y1_m - zone.y0_m
@@ -255,7 +254,7 @@ def shell(plan: Plan, decor: Decor) -> list[Solid]:
         outer = WALL_THICKNESS_M / 2
         for x0, x1, z0, z1 in _around_holes(wall, height):
             walls.quad((x1, 0, z0), (x0 - x1, 0, 0), (0, 0, z1 - z0), number, tile_m=tile, frame=frame)
-            # The outside, a little longer: light must not find its way through the corners.
+            # The outer faces overlap at corners, against light leaks.
             x0, x1 = x0 - outer * (x0 == 0), x1 + outer * (x1 == wall.length_m)
             z0, z1 = z0 - 0.1 * (z0 == 0), z1 + 0.1 * (z1 == height)
             walls.quad((x0, -outer, z0), (x1 - x0, 0, 0), (0, 0, z1 - z0), number, tile_m=tile, frame=frame)
@@ -297,8 +296,8 @@ def _without_doors(wall: Wall) -> list[tuple[float, float]]:
     return [p for p in (*pieces, (start, wall.length_m)) if p[1] - p[0] > 0.02]
 
 
-def _line_hole(trim: MeshMaker, hole: Hole, depth_m: float, frame: np.ndarray) -> None:
-    """The inner faces of a hole, as deep as the wall."""
+def _line_hole(trim: QuadMeshBuilder, hole: Hole, depth_m: float, frame: np.ndarray) -> None:
+    """The inner faces of a hole."""
     x0, x1, z0, z1 = hole.from_m, hole.to_m, hole.low_m, hole.high_m
     up, back = (0, 0, z1 - z0), (0, depth_m, 0)
     trim.quad((x0, 0, z0), back, up, frame=frame)

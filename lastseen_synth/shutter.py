@@ -1,9 +1,8 @@
-"""The shutter: a frame gathers light for a while, its rows one after the other, while the head moves.
+"""Exposure time and rolling shutter: motion blur from few renderings.
 
-Rendering many moments and averaging them would be slow. The head's turns, which blur most, need only one:
-how a picture changes when its camera merely rotates is known exactly. So every final pixel looks along
-several rays, each at its own moment of the exposure, turned into the nearest rendered moment. More moments
-are rendered where the wearer moves past near things, or turns so fast that one would not be wide enough.
+The image motion of a pure camera rotation, which causes most blur, is a known homography. So each final pixel
+samples several rays at different times of its exposure, rotated into the nearest rendered moment. More
+moments are rendered where the wearer translates past near objects or turns too fast for one rendering.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from lastseen_synth.lens import Lens, Pinhole
 
 Moments = np.ndarray | Tensor | Sequence[float]
 MOST_MOMENTS = 8
-NEAR_M = 1.0  # how far off most of what one walks past is
-PARALLAX_PX = 8.0  # by which what is NEAR_M away may shift between two rendered moments
-TURN_PX = 48.0  # by which the picture may, its edges being repeated for what is missing
+NEAR_M = 1.0  # typical distance of near objects
+PARALLAX_PX = 8.0  # maximum shift at NEAR_M between two rendered moments
+TURN_PX = 48.0  # maximum shift by rotation; missing borders are replicated
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shutter:
-    """The default sees each frame at one moment. A frame's time is the middle of its middle row's exposure.
+    """The default is instantaneous. A frame's time is the middle of its middle row's exposure.
 
-    | exposure_s | how long each row gathers light                  |
-    | readout_s  | by how much the last row is later than the first |
+    | exposure_s | exposure time of each row                |
+    | readout_s  | delay between the first and the last row |
     """
 
     exposure_s: float = 0.0
@@ -39,7 +38,7 @@ class Shutter:
 
     @classmethod
     def draw(cls, rng: np.random.Generator, *, light: float = 0.2) -> Shutter:
-        """`light`: mean linear brightness of the room as rendered; dark rooms are exposed longer."""
+        """`light`: mean linear brightness of the scene; dark scenes are exposed longer."""
         exposure_s = 0.008 * (0.2 / max(light, 1e-3)) * np.exp(0.35 * rng.standard_normal())
         return cls(
             exposure_s=float(np.clip(exposure_s, 0.002, 0.025)), readout_s=float(rng.uniform(0.008, 0.025))
@@ -52,7 +51,7 @@ class Shutter:
 
 
 def needed_moments(speed_m_s: Tensor, turn_rad_s: Tensor, shutter: Shutter, focal_px: float) -> Tensor:
-    """How many moments [B] to render for frames taken at these speeds; mostly 1."""
+    """Number of moments [B] to render for frames at these speeds; mostly 1."""
     parallax = speed_m_s * shutter.span_s * focal_px / NEAR_M / PARALLAX_PX
     turns = turn_rad_s * shutter.span_s * focal_px / TURN_PX
     return torch.maximum(parallax, turns).ceil().clamp(1, MOST_MOMENTS).long()
@@ -60,15 +59,15 @@ def needed_moments(speed_m_s: Tensor, turn_rad_s: Tensor, shutter: Shutter, foca
 
 @dataclass(frozen=True, kw_only=True)
 class Shots:
-    """B frames to be taken: what to render for them, and how the camera turns meanwhile.
+    """Cameras to render for B frames, and the camera's rotation during each exposure.
 
     | cameras   | of the S moments to render, frame after frame                                          |
-    | moments_s | [S] float64: their times, for what else moves                                          |
+    | moments_s | [S] float64: their times, for moving instances                                         |
     | frame     | [S] int64: which frame each belongs to                                                 |
     | counts    | moments of each of the B frames                                                        |
     | times_s   | [B] float64: of the frames                                                             |
     | middle    | [B, 3, 3]: world-to-camera rotations at those times                                    |
-    | turn_rad  | [B, 2, 3]: how the camera is turned against that, half a span earlier and later        |
+    | turn_rad  | [B, 2, 3]: rotation vectors relative to that, half a span earlier and later            |
     """
 
     lens: Lens
@@ -102,7 +101,7 @@ def shots(
     """`pose_at(times_s [N])` -> world-to-camera [N, 4, 4], at any times: `Walk.at`."""
     times = torch.as_tensor(times_s, dtype=torch.float64).cpu()
     half_s = shutter.span_s / 2
-    steps = half_s if half_s else 1e-3  # also a camera that sees one moment has speeds
+    steps = half_s if half_s else 1e-3  # finite difference for an instantaneous shutter
     around = times[:, None] + torch.tensor([-steps, 0.0, steps], dtype=torch.float64)
     poses = pose_at(around.flatten()).view(-1, 3, 4, 4)
     rotation = poses[..., :3, :3]
@@ -134,10 +133,10 @@ def shots(
 
 
 def expose(shots: Shots, rgb: Tensor, instance: Tensor, *, soften: bool = True) -> tuple[Tensor, Tensor]:
-    """The frames, of what was rendered for them: rgb [S, 3, h, w] and ids [S, h, w].
+    """Resamples renderings rgb [S, 3, h, w] and ids [S, h, w] into frames.
 
-    Light float32 [B, 3, H, W], linear; and ids [B, H, W] at pixel centres at the middle of each row's
-    exposure. `soften`: the rays of a pixel are spread over it, else all go through its centre.
+    Returns linear light float32 [B, 3, H, W], and ids [B, H, W] at pixel centres in the middle of each row's
+    exposure. `soften`: rays are distributed over the pixel, else all go through its centre.
     """
     frames, height, width = len(shots), shots.height_px, shots.width_px
     light = rgb.new_empty(frames, 3, height, width)
@@ -149,23 +148,23 @@ def expose(shots: Shots, rgb: Tensor, instance: Tensor, *, soften: bool = True) 
         chosen = ((counts == count) & (rays == many)).nonzero()[:, 0]
         moments = (first[chosen, None] + torch.arange(count)).to(rgb.device)
         chosen = chosen.to(rgb.device)
-        turns = _Turns(shots, chosen, moments)
+        turns = _RayRotations(shots, chosen, moments)
         pictures = _stacked(rgb[moments])
         labels = _stacked(instance[moments][:, :, None])
         gathered = torch.zeros(len(chosen), 3, height, width, device=rgb.device)
         for number in range(many):
             across, down = _spread(number) if soften else (0.0, 0.0)
-            x, y = turns.look(across, down, (number + 0.5) / many)
+            x, y = turns.sample_points(across, down, (number + 0.5) / many)
             gathered += _sampled(pictures, x, y, shots)
         light[chosen] = gathered / many
-        x, y = turns.look(0.0, 0.0, 0.5)
+        x, y = turns.sample_points(0.0, 0.0, 0.5)
         place = (y.long() * shots.pinhole.width_px + x.long()).flatten(1)
         ids[chosen] = labels.flatten(1).gather(1, place).view(-1, height, width)
     return light, ids
 
 
 def _rays_per_pixel(shots: Shots, soften: bool) -> Tensor:
-    """[B]: few for a still camera, more for a long blur."""
+    """[B]: more for longer motion blur."""
     share = shots.shutter.exposure_s / max(shots.shutter.span_s, 1e-9)
     turn = (shots.turn_rad[:, 1] - shots.turn_rad[:, 0]).norm(dim=1).cpu()
     blur_px = turn * share * shots.pinhole.focal_px
@@ -186,8 +185,8 @@ def _stacked(pictures: Tensor) -> Tensor:
     return pictures.transpose(1, 2).flatten(2, 3)
 
 
-class _Turns:
-    """Rays of some frames at any moment of their exposure, as places in the moments rendered for them."""
+class _RayRotations:
+    """Maps pixels of some frames at any time of their exposure to coordinates in their rendered moments."""
 
     def __init__(self, shots: Shots, chosen: Tensor, moments: Tensor) -> None:
         self.shots, self.count = shots, moments.shape[1]
@@ -200,9 +199,9 @@ class _Turns:
         columns = torch.arange(shots.width_px, device=chosen.device)
         self.pixels = torch.stack(torch.meshgrid(columns, self.rows, indexing="xy"), 2).float() + 0.5
 
-    def look(self, across_px: float, down_px: float, share: float) -> tuple[Tensor, Tensor]:
-        """x, y [b, H, W] in the stacked moments of the rays beside all pixels' centres, when `share` of the
-        exposure is over."""
+    def sample_points(self, across_px: float, down_px: float, share: float) -> tuple[Tensor, Tensor]:
+        """x, y [b, H, W] in the stacked moments of rays at this offset from all pixel centres, after `share`
+        of the exposure."""
         shots, shutter, pinhole = self.shots, self.shots.shutter, self.shots.pinhole
         late_s = ((self.rows + 0.5) / shots.height_px - 0.5) * shutter.readout_s
         when = (late_s + (share - 0.5) * shutter.exposure_s) / max(shutter.span_s / 2, 1e-9)  # -1 to 1
@@ -226,7 +225,7 @@ def _sampled(pictures: Tensor, x_px: Tensor, y_px: Tensor, shots: Shots) -> Tens
     """[b, 3, H, W] at places [b, H, W] in the stacked moments."""
     height, width = pictures.shape[2:]
     grid = torch.stack([x_px * (2 / width) - 1, y_px * (2 / height) - 1], 3)
-    spread = shots.lens.colour_spread
+    spread = shots.lens.chromatic_aberration
     if not spread:
         return F.grid_sample(pictures, grid, padding_mode="border", align_corners=False)
     (centre_x, centre_y), one = shots.pinhole.centre_px, shots.pinhole.height_px

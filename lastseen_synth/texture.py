@@ -1,7 +1,7 @@
-"""Pictures on surfaces: sRGB in, linear light inside, mip levels of textures of any size in one flat buffer.
+"""Mip-mapped textures in linear light, packed into one flat buffer.
 
-Every level is stored row after row with a border of one texel, wrapped or repeated as the texture asks, so
-that a bilinear look-up never has to ask which. A plain colour is a texture of one texel.
+Every level has a border of one texel, wrapped or clamped as the texture asks, so that bilinear look-ups need
+no special case. A plain colour is a texture of one texel.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lastseen_synth.raster import take
 
 
 def srgb_to_linear(srgb: Tensor) -> Tensor:
-    """[0, 1] as stored in pictures -> proportional to light."""
+    """sRGB in [0, 1] -> linear light."""
     return torch.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
 
 
 def linear_to_srgb(linear: Tensor) -> Tensor:
-    """Proportional to light -> [0, 1] as stored in pictures; clipped."""
+    """Linear light -> sRGB in [0, 1], clipped."""
     linear = linear.clamp(0, 1)
     return torch.where(
         linear <= 0.0031308, linear * 12.92, 1.055 * linear.clamp(min=1e-8) ** (1 / 2.4) - 0.055
@@ -32,7 +32,7 @@ def linear_to_srgb(linear: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Texture:
-    """One picture, ready to be packed; make it once and use it in many scenes.
+    """One texture with its mip levels; can be shared by many scenes.
 
     | texels  | float16 [3, N] linear light, all levels with their borders |
     | sizes   | (height, width) of each level, largest first               |
@@ -59,7 +59,7 @@ def picture_texture(srgb: np.ndarray, *, wrap: bool, max_side_px: int = 512) -> 
     while True:
         if tuple(level.shape[2:]) != (height, width):
             level = F.interpolate(level, (height, width), mode="area")
-        # By hand: "circular" padding refuses pictures of one texel.
+        # Not F.pad: its "circular" mode refuses a single texel.
         bordered = torch.cat([level[..., -1:], level, level[..., :1]], 3) if wrap else _repeat_edge(level, 3)
         bordered = (
             torch.cat([bordered[..., -1:, :], bordered, bordered[..., :1, :]], 2)
@@ -99,7 +99,7 @@ class TexturePack:
 
 
 def pack(textures: Sequence[Texture]) -> tuple[TexturePack, list[int]]:
-    """And the number of each texture's first level."""
+    """The pack, and the number of each texture's first level."""
     first_level: list[int] = []
     levels: list[tuple[int, int, int]] = []
     before = 0

@@ -1,16 +1,15 @@
-"""The head camera of a person who walks about a room, stops at things and looks at them.
+"""Head trajectory of a person who walks through a room and stops to look at things.
 
     walk(room.free, [Visit(start_s=4, end_s=7, target_m=mug, distance_m=0.9)], 20, rng).at([0.0, 0.1])
 
-The plan is made at 120 moments a second and kept as smooth curves, so that a pose can be asked for at any
-time: also at those between frames that motion blur and a rolling shutter need.
+Planned at 120 Hz and stored as splines, so that poses are available at any time: motion blur and rolling
+shutter need times between frames.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,37 +19,23 @@ from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from lastseen_synth.gaze import Body, Task, gaze
-from lastseen_synth.itinerary import Itinerary, Sees, Visit
+from lastseen_synth.itinerary import Itinerary, Visit
 from lastseen_synth.paths import Floor, Free
-
-__all__ = ["Visit", "Walk", "walk"]
 
 PLAN_HZ = 120.0
 TURN_S = 0.3  # before a visit starts, the head starts to turn
-PAD_S = 0.25  # the curves go on this much before the first moment and after the last
+PAD_S = 0.25  # by which the splines extend before the start and after the end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Walk:
-    """Poses along time.
+    """Head and body poses as functions of time.
 
-    | curves     | t -> x, y, z of the eye (m), yaw, pitch, roll of the head, heading of the body (rad) |
-    | arrivals_s | when the wearer came to stand for each visit: later than its start if it was too far  |
+    | curves | t -> x, y, z of the eye (m), yaw, pitch, roll of the head, heading of the body (rad) |
     """
 
-    rate_hz: float
     duration_s: float
     curves: CubicSpline
-    arrivals_s: tuple[float, ...]
-
-    def times_s(self) -> np.ndarray:
-        """Of the frames."""
-        return np.arange(round(self.duration_s * self.rate_hz)) / self.rate_hz
-
-    @cached_property
-    def world_to_camera(self) -> Tensor:
-        """Of the frames, float64 [T, 4, 4]."""
-        return self.at(self.times_s())
 
     def at(self, times_s: np.ndarray | Tensor | Sequence[float]) -> Tensor:
         """World-to-camera matrices float64 [N, 4, 4] at any times."""
@@ -67,7 +52,7 @@ class Walk:
         return torch.from_numpy(matrices)
 
     def body_to_world(self, times_s: np.ndarray | Tensor | Sequence[float]) -> Tensor:
-        """Float64 [N, 4, 4] of the body (x ahead, y left, z up, origin on the floor): where hands belong."""
+        """Float64 [N, 4, 4] of the body: x ahead, y left, z up, origin on the floor."""
         values = self._values(times_s)
         cosine, sine = np.cos(values[:, 6]), np.sin(values[:, 6])
         matrices = np.tile(np.eye(4), (len(values), 1, 1))
@@ -87,26 +72,23 @@ def walk(
     duration_s: float,
     rng: np.random.Generator,
     *,
-    rate_hz: float = 30.0,
     eye_height_m: float = 1.6,
     hands: Sequence[tuple[float, float]] = (),
     points_of_interest_m: npt.ArrayLike = (),
-    sees: Sees | None = None,
 ) -> Walk:
-    """A wander through the free cells that is at the visits on time.
+    """A random walk over the free cells that reaches every visit's target on time, if it can.
 
-    A wearer who would be late walks faster, up to HURRY_M_S, and else arrives late (`Walk.arrivals_s`); the
-    head turns to the target when the visit starts and away when it ends all the same. Overlapping visits are
-    looked at one after the other. Between visits the head rather shows what is no target of any.
+    A wearer who would be late walks faster, up to HURRY_M_S, or arrives late; the head turns to the target
+    at the start of the visit and away at its end in either case. Of overlapping visits the earlier one is
+    looked at first. Between visits the gaze avoids all targets.
 
-    | hands                | intervals in which the wearer looks down at what they carry              |
-    | points_of_interest_m | [N, 3] what they glance at                                               |
-    | sees                 | (eyes [N, 3], target [3]) -> bool [N]: which eyes see the target; None: all |
+    | hands                | intervals in which the wearer looks down at the object they carry |
+    | points_of_interest_m | [N, 3] points they may glance at between visits                   |
     """
     visits = sorted(visits, key=lambda visit: visit.start_s)
     floor = Floor(free)
     times = np.arange(-PAD_S, duration_s + PAD_S + 1 / PLAN_HZ, 1 / PLAN_HZ)
-    itinerary = Itinerary(floor, visits, times[0], times[-1], rng, eye_height_m=eye_height_m, sees=sees)
+    itinerary = Itinerary(floor, visits, times[0], times[-1], rng, eye_height_m=eye_height_m)
     ground = _smooth(itinerary.positions_m(times), 0.03)
     heights = eye_height_m - _smooth(itinerary.stoop_m(times), 0.1)
     ahead, heading = _headings(times, ground, visits, rng)
@@ -126,7 +108,7 @@ def walk(
     head = _smooth(gaze(body, tasks, rng, points_of_interest_m=interesting, shunned_m=targets), 0.02)
     eyes, angles = _shaken(floor, body, head, rng)
     curves = CubicSpline(times, np.concatenate([eyes, angles, heading[:, None]], 1))
-    return Walk(rate_hz=rate_hz, duration_s=duration_s, curves=curves, arrivals_s=tuple(itinerary.arrivals_s))
+    return Walk(duration_s=duration_s, curves=curves)
 
 
 def _smooth(values: np.ndarray, sigma_s: float) -> np.ndarray:
@@ -136,7 +118,7 @@ def _smooth(values: np.ndarray, sigma_s: float) -> np.ndarray:
 def _headings(
     times: np.ndarray, ground_m: np.ndarray, visits: Sequence[Visit], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ways [N], [N] that the eyes look ahead and that the body faces, which follows more slowly."""
+    """Yaw [N] of the walking direction, and of the body, which follows more slowly."""
     soon = np.minimum(np.arange(len(times)) + round(0.9 * PLAN_HZ), len(times) - 1)
     step = ground_m[soon] - ground_m
     far = np.hypot(*step.T)
@@ -145,7 +127,7 @@ def _headings(
         there = (visit.start_s <= times) & (times < visit.end_s) & (far < 0.45)
         away = np.asarray(visit.target_m)[:2] - ground_m[there]
         yaw[there] = np.arctan2(away[:, 1], away[:, 0])
-    # Who stands goes on facing the way they came.
+    # While standing, the last direction is kept.
     if np.isnan(yaw).all():
         yaw[0] = rng.uniform(-np.pi, np.pi)
     known = np.nonzero(~np.isnan(yaw))[0]
@@ -157,12 +139,12 @@ def _headings(
 def _shaken(
     floor: Floor, body: Body, head_rad: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Eyes [N, 3] and yaw, pitch, roll [N, 3] with the steps in them, and what no one can hold still."""
+    """Eyes [N, 3] and yaw, pitch, roll [N, 3] with gait and tremor added."""
     times, eyes = body.times_s, body.eyes_m.copy()
     yaw, pitch = head_rad.T.copy()
     stride = _smooth((body.speed_m_s / 1.2).clip(0, 1.4), 0.08)
     step = np.cumsum(2 * np.pi * (1.35 + 0.4 * body.speed_m_s) * np.minimum(1, stride / 0.2)) / PLAN_HZ
-    late = rng.uniform(-0.6, 0.6, size=6)  # nobody's head keeps time exactly with their feet
+    late = rng.uniform(-0.6, 0.6, size=6)  # phase between head and steps
     size = rng.uniform(0.5, 1.2, size=6) * stride[:, None]
     sway = 0.018 * size[:, 0] * np.sin(step / 2)
     sway *= (floor.clearance_at_m(eyes[:, :2]) / 0.1).clip(0, 1)
@@ -177,12 +159,12 @@ def _shaken(
     eyes[:, 2] += 0.003 * np.sin(2 * np.pi * rng.uniform(0.2, 0.35) * times)  # breath
     for angle, drift in ((yaw, 0.4), (pitch, 0.4), (roll, 1.0)):
         angle += degree * (drift * _noise(times, rng, 0.1, 0.8) + 0.05 * _noise(times, rng, 3.0, 8.0))
-    roll += degree * rng.normal(0, 1.5)  # nobody puts it on quite straight
+    roll += degree * rng.normal(0, 1.5)  # the camera is not worn perfectly level
     return eyes, np.stack([yaw, pitch, roll], 1)
 
 
 def _noise(times_s: np.ndarray, rng: np.random.Generator, low_hz: float, high_hz: float) -> np.ndarray:
-    """[N] of root mean square about 1."""
+    """[N] band-limited noise with an RMS of about 1."""
     frequencies = np.geomspace(low_hz, high_hz, 6) * rng.uniform(0.85, 1.15, size=6)
     phases = rng.uniform(0, 2 * np.pi, size=6)
     return np.sin(2 * np.pi * frequencies * times_s[:, None] + phases).sum(1) / np.sqrt(3)

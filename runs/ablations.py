@@ -37,7 +37,7 @@ from lastseen.train.initialise import start_backbone
 from lastseen.train.loop import train
 from lastseen.train.loss import LossConfig
 from lastseen.train.recipes import TrainConfig, synth_small
-from lastseen_synth.census import Census
+from lastseen_synth.annotated_walk import AnnotatedWalk
 
 FOCAL, BCE = LossConfig(score="focal", score_weight=100.0), LossConfig(score="bce")
 # The paper's correspondence: one picture of the query, as large as a frame, and no likeness.
@@ -151,7 +151,7 @@ def walks_of(arguments: argparse.Namespace) -> dict[str, list[Path]]:
     paths = sorted(arguments.walks.glob("*.npz"))
     every = 1 if arguments.most_walks is None else max(1, len(paths) // arguments.most_walks)
     paths = paths[::every][: arguments.most_walks]
-    censuses = {path: Census.load(path) for path in paths}
+    censuses = {path: AnnotatedWalk.load(path) for path in paths}
     photos = [path for path in paths if censuses[path].source == "photo"]
     rooms = [path for path in paths if censuses[path].source == "room"]
     rooms.sort(key=lambda path: len(censuses[path].names))

@@ -13,7 +13,7 @@ from lastseen_synth.episode import plan_episode
 from lastseen_synth.library import open_library
 from lastseen_synth.rooms import shadows_of
 from lastseen_synth.shade import render
-from lastseen_synth.truth import visible_boxes
+from lastseen_synth.visibility import visible_boxes
 
 ROOT = Path(__file__).parents[1]
 ASSETS = ROOT / "lastseen" / "assets"

@@ -12,7 +12,7 @@ from PIL import Image
 
 from lastseen.box import Box
 from lastseen.train.gallery import Gallery
-from lastseen_synth.census import Census, Portrait, patches_of
+from lastseen_synth.annotated_walk import AnnotatedWalk, QueryPicture, majority_per_patch
 
 Corners = tuple[int, int, int, int]
 RED, GREEN, BLUE, YELLOW = (230, 30, 30), (30, 220, 40), (40, 50, 230), (220, 210, 20)
@@ -50,7 +50,7 @@ def walk_of(
     source: str = "room",
     also_present: Sequence[str] = (),
     seed: int = 0,
-) -> tuple[Census, np.ndarray]:
+) -> tuple[AnnotatedWalk, np.ndarray]:
     """The census, and its frames uint8 [T, h, w, 3] as they were before JPEG."""
     width, height = size
     count = len(things[0].boxes)
@@ -67,7 +67,7 @@ def walk_of(
                 frames[part], ids[part] = thing.colour, number
                 share[t, number] = thing.share[t] if thing.share else 1
     groups = tuple(thing.group or thing.name for thing in things)
-    census = Census(
+    census = AnnotatedWalk(
         source=source,
         width=width,
         height=height,
@@ -77,8 +77,8 @@ def walk_of(
         boxes_px=boxes,
         visible=np.isfinite(boxes).all(-1),
         share=share,
-        patches=patches_of(torch.from_numpy(ids)).numpy(),
-        portraits=tuple(
+        patches=majority_per_patch(torch.from_numpy(ids)).numpy(),
+        query_pictures=tuple(
             portrait(number, thing.colour)
             for number, thing in enumerate(things)
             for _ in range(thing.portraits)
@@ -88,14 +88,14 @@ def walk_of(
     return census, frames
 
 
-def portrait(number: int, colour: tuple[int, int, int]) -> Portrait:
+def portrait(number: int, colour: tuple[int, int, int]) -> QueryPicture:
     """The thing, wide, in the middle of a grey picture."""
     picture = np.full((90, 120, 3), 128, np.uint8)
     picture[30:60, 30:90] = colour
-    return Portrait(thing=number, picture=picture, box=Box(30, 30, 90, 60))
+    return QueryPicture(thing=number, picture=picture, box=Box(30, 30, 90, 60))
 
 
-def gallery_of(*walks: tuple[Census, np.ndarray]) -> Gallery:
+def gallery_of(*walks: tuple[AnnotatedWalk, np.ndarray]) -> Gallery:
     return Gallery.of([census for census, _ in walks], [torch.from_numpy(frames) for _, frames in walks])
 
 

@@ -47,9 +47,9 @@ def synth(
     Stopped? The same command goes on where it was.
     """
     from lastseen.engine.devices import best_device, checked_device
+    from lastseen_synth.dataset_writer import settings_from, write_dataset
     from lastseen_synth.library import checked_split, open_library
     from lastseen_synth.preview import write_preview
-    from lastseen_synth.write import settings_from, write_dataset
 
     settings = settings_from(size, fps, seconds)
     open_split = partial(open_library, checked_split(split), assets, scans)

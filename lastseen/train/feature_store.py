@@ -28,7 +28,7 @@ from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.train.gallery import VIEW_PX, Gallery
 from lastseen.train.harvest import harvest
 from lastseen.train.pairs import varied
-from lastseen_synth.assets import Library
+from lastseen_synth.assets import AssetLibrary
 from lastseen_synth.library import open_library
 
 ENCODED_AT_ONCE = 256  # pictures
@@ -59,7 +59,7 @@ class SynthData:
     )
 
 
-def library_of(data: SynthData, split: str) -> Library:
+def library_of(data: SynthData, split: str) -> AssetLibrary:
     packs, scans = (Path(p) if p else None for p in (data.assets, data.scans))
     return open_library(split, packs, scans)
 

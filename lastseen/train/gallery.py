@@ -18,7 +18,7 @@ from torch import Tensor
 from lastseen.box import Box
 from lastseen.errors import TrainError
 from lastseen.model.inputs import places_in_crops, query_crop
-from lastseen_synth.census import Census
+from lastseen_synth.annotated_walk import AnnotatedWalk
 
 VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
 LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # of a thing in a frame, to be asked for with it
@@ -47,7 +47,7 @@ class Gallery:
 
     def __init__(
         self,
-        walks: Sequence[Census],
+        walks: Sequence[AnnotatedWalk],
         frames: Sequence[Tensor],
         views: Tensor,
         view_boxes: Tensor,
@@ -71,8 +71,8 @@ class Gallery:
         if not paths:
             raise TrainError("no walks to train on")
 
-        def read(path: Path) -> tuple[Census, np.ndarray]:
-            census = Census.load(path)
+        def read(path: Path) -> tuple[AnnotatedWalk, np.ndarray]:
+            census = AnnotatedWalk.load(path)
             return replace(census, jpegs=()), census.frames()
 
         walks, frames = [], []
@@ -84,11 +84,11 @@ class Gallery:
 
     @classmethod
     def of(
-        cls, walks: Sequence[Census], frames: Sequence[Tensor], shares: Sequence[float] = (1.0,)
+        cls, walks: Sequence[AnnotatedWalk], frames: Sequence[Tensor], shares: Sequence[float] = (1.0,)
     ) -> Gallery:
         views, records, names = [], [], []
         for number, (walk, images) in enumerate(zip(walks, frames)):
-            for portrait in walk.portraits:
+            for portrait in walk.query_pictures:
                 picture = torch.from_numpy(portrait.picture.copy()).to(images.device)
                 views.append(square_views(picture, portrait.box, shares))
                 records.append(ViewRecord(walk=number, frame=None))
@@ -126,7 +126,7 @@ class Gallery:
         return found
 
 
-def good_frames(walk: Census, thing: int) -> list[int]:
+def good_frames(walk: AnnotatedWalk, thing: int) -> list[int]:
     """Some frames that show the thing well: nearly all of it, large, and apart from each other."""
     boxes = walk.boxes_px[:, thing]
     with np.errstate(invalid="ignore"):

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Library
-from lastseen_synth.census import groups_of, photo_census, room_census
+from lastseen_synth.annotated_walk import annotated_photo_walk, annotated_room_walk, appearance_groups
+from lastseen_synth.assets import AssetLibrary
 from lastseen_synth.parallel import OpenLibrary, run_jobs
-from lastseen_synth.photos import PhotoWalks
+from lastseen_synth.photo_walks import PhotoWalks
 
 TRIES = 4
 PHOTO_FRAMES = 60  # of a walk over a photograph: a clip, and time to ask from
@@ -54,7 +54,12 @@ def harvest(
 
 
 def _render(
-    paths: list[str], seed: int, seconds: float, device: torch.device | str, library: Library, number: int
+    paths: list[str],
+    seed: int,
+    seconds: float,
+    device: torch.device | str,
+    library: AssetLibrary,
+    number: int,
 ) -> None:
     path = Path(paths[number])
     kind, _, own = path.stem.split("-")
@@ -62,11 +67,11 @@ def _render(
         rng = np.random.default_rng([seed, int(own), int(kind == "room"), attempt])
         try:
             if kind == "room":
-                census = room_census(library, rng, seconds=seconds, device=device)
+                census = annotated_room_walk(library, rng, seconds=seconds, device=device)
             else:
                 walks = PhotoWalks(library, frames=PHOTO_FRAMES, device=device)
                 present = bool(rng.random() > ABSENT_SHARE)
-                census = photo_census(walks, rng, groups=groups_of(library), present=present)
+                census = annotated_photo_walk(walks, rng, groups=appearance_groups(library), present=present)
             census.save(path)
             return
         except SynthError:

@@ -1,7 +1,7 @@
-"""A whole library drawn at run time, without any file: for tests, previews and the demo.
+"""A procedural asset library that needs no files: for tests, previews and the demo.
 
-Nothing is drawn when the library is made; every item is a plan that knows its size. The same seed gives the
-same things, whatever else is loaded and in which order.
+Nothing is built until it is loaded; every item is a blueprint of known size. The same seed gives the same
+assets, whatever else is loaded and in which order.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from functools import partial
 
 import numpy as np
 
-from lastseen_synth.assets import Asset, Credit, Library, Picture, Split, Surface
-from lastseen_synth.procedural import gadgets, goods, wares
-from lastseen_synth.procedural.covers import Brand
-from lastseen_synth.procedural.figures import POSES, hand, load_hand, person
-from lastseen_synth.procedural.fittings import FITTINGS, OPENINGS, SMALL
-from lastseen_synth.procedural.joinery import Makers, Rng
+from lastseen_synth.assets import Asset, AssetLibrary, Credit, Picture, Split, Surface
+from lastseen_synth.procedural import gadgets, household, packaged_goods
+from lastseen_synth.procedural.accessories import FITTINGS, OPENINGS, SMALL
+from lastseen_synth.procedural.blueprint import Blueprint
+from lastseen_synth.procedural.furniture_parts import Makers, Rng
+from lastseen_synth.procedural.packaging import Brand
 from lastseen_synth.procedural.patterns import SURFACES, Drawing
+from lastseen_synth.procedural.people import POSES, hand, load_hand, person
 from lastseen_synth.procedural.pictures import ART, art
-from lastseen_synth.procedural.plan import Plan
 from lastseen_synth.procedural.seats import SEATS
 from lastseen_synth.procedural.storage import STORAGE
 from lastseen_synth.procedural.tables import TABLES
@@ -29,25 +29,25 @@ from lastseen_synth.texture import Texture, picture_texture
 VARIANTS = 4  # look-alikes in a family
 VAL_SHARE = 0.22
 PEOPLE, PICTURES = 8, 35
-Family = Callable[[Rng, Sequence[Brand]], list[Plan]]
-# type -> what plans a family of it, how many families
+Family = Callable[[Rng, Sequence[Brand]], list[Blueprint]]
+# type -> (function that makes a family, number of families)
 OBJECTS: dict[str, tuple[Family, int]] = {
-    "carton": (partial(goods.cartons, small=False), 5),
-    "packet": (partial(goods.cartons, small=True), 4),
-    "milk": (goods.gables, 2),
-    "can": (goods.cans, 4),
-    "tin": (goods.tins, 3),
-    "bottle": (partial(goods.bottles, kind="bottle"), 3),
-    "jar": (partial(goods.bottles, kind="jar"), 3),
-    "soap": (partial(goods.bottles, kind="pump"), 2),
-    "tube": (goods.tubes, 2),
-    "book": (goods.books, 5),
-    "mug": (wares.mugs, 4),
-    "bowl": (wares.bowls, 2),
-    "vase": (wares.vases, 2),
-    "ball": (wares.balls, 4),
-    "clock": (wares.clocks, 2),
-    "toy": (wares.toys, 4),
+    "carton": (partial(packaged_goods.cartons, small=False), 5),
+    "packet": (partial(packaged_goods.cartons, small=True), 4),
+    "milk": (packaged_goods.gables, 2),
+    "can": (packaged_goods.cans, 4),
+    "tin": (packaged_goods.tins, 3),
+    "bottle": (partial(packaged_goods.bottles, kind="bottle"), 3),
+    "jar": (partial(packaged_goods.bottles, kind="jar"), 3),
+    "soap": (partial(packaged_goods.bottles, kind="pump"), 2),
+    "tube": (packaged_goods.tubes, 2),
+    "book": (packaged_goods.books, 5),
+    "mug": (household.mugs, 4),
+    "bowl": (household.bowls, 2),
+    "vase": (household.vases, 2),
+    "ball": (household.balls, 4),
+    "clock": (household.clocks, 2),
+    "toy": (household.toys, 4),
     "remote": (gadgets.remotes, 3),
     "phone": (gadgets.phones, 2),
     "torch": (gadgets.torches, 2),
@@ -57,7 +57,7 @@ OBJECTS: dict[str, tuple[Family, int]] = {
 }
 
 
-def procedural_library(seed: int = 0) -> Library:
+def procedural_library(seed: int = 0) -> AssetLibrary:
     """Of every type, the families with the smallest SHA-256 (about one in five, at least one) are val."""
     furniture = TABLES | STORAGE | SEATS | FITTINGS
     people: Makers = {"person": ((person, PEOPLE),)}
@@ -69,11 +69,13 @@ def procedural_library(seed: int = 0) -> Library:
         ("person", people),
     ):
         assets += _pieces(seed, kind, makers)
-    return Library(assets=tuple(assets), surfaces=tuple(_surfaces(seed)), pictures=tuple(_pictures(seed)))
+    return AssetLibrary(
+        assets=tuple(assets), surfaces=tuple(_surfaces(seed)), pictures=tuple(_pictures(seed))
+    )
 
 
 def _rng(seed: int, name: str) -> Rng:
-    """Its own stream for every name."""
+    """An independent random stream for every name."""
     return np.random.default_rng([seed, *hashlib.sha256(name.encode()).digest()[:8]])
 
 
@@ -83,7 +85,7 @@ def _splits(families: Sequence[str]) -> dict[str, Split]:
     return {name: "val" if k < held_out else "train" for k, name in enumerate(ordered)}
 
 
-def _asset(name: str, kind: str, type_: str, split: Split, family: str, plan: Plan, seed: int) -> Asset:
+def _asset(name: str, kind: str, type_: str, split: Split, family: str, plan: Blueprint, seed: int) -> Asset:
     wide, deep, high = plan.size_m
     return Asset(
         name=name,

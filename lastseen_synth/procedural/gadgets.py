@@ -1,4 +1,4 @@
-"""Remotes, phones, torches, cameras, toy cars and puzzle cubes. One function makes a family."""
+"""Procedural remotes, phones, torches, cameras, toy cars and puzzle cubes; one function makes a family."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
-from lastseen_synth.procedural.covers import Brand
-from lastseen_synth.procedural.ink import icon, readable, reduced, sheet, write
+from lastseen_synth.procedural.blueprint import GLOSSY, SATIN, Blueprint, Built, face_px, painted, plain
+from lastseen_synth.procedural.drawing import icon, readable, reduced, sheet, write
+from lastseen_synth.procedural.packaging import Brand
 from lastseen_synth.procedural.patterns import Colour, rgb
 from lastseen_synth.procedural.pictures import art
-from lastseen_synth.procedural.plan import GLOSSY, SATIN, Built, Plan, face_px, painted, plain
-from lastseen_synth.shapes import box, disc, rotation, turned
+from lastseen_synth.shapes import box, disc, revolved, rotation
 
 Rng = np.random.Generator
 KEYS = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "*", "0", "#")
@@ -26,11 +26,11 @@ def _bodies(rng: Rng, brands: Sequence[Brand]) -> list[Colour]:
     return [dull[n] if n < 3 else brand.palette.accent for n, brand in zip(order, brands)]
 
 
-def remotes(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def remotes(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     wide, long, thick = rng.uniform(0.04, 0.055), rng.uniform(0.13, 0.2), rng.uniform(0.014, 0.024)
     layout = int(rng.integers(2**31))
     return [
-        Plan(size_m=(wide, long, thick), build=partial(_remote, b, (wide, long, thick), layout, body))
+        Blueprint(size_m=(wide, long, thick), build=partial(_remote, b, (wide, long, thick), layout, body))
         for b, body in zip(brands, _bodies(rng, brands))
     ]
 
@@ -78,12 +78,12 @@ def _remote(brand: Brand, size: tuple[float, float, float], layout: int, body: C
     return parts, [painted(reduced(image), SATIN), plain(body, SATIN)]
 
 
-def phones(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def phones(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     """Lying with the screen up; it shows a picture, its icons and the time."""
     size = (rng.uniform(0.066, 0.078), rng.uniform(0.138, 0.162), rng.uniform(0.008, 0.012))
     rows = int(rng.integers(3, 6))
     return [
-        Plan(size_m=size, build=partial(_phone, b, size, rows, body, 10 * 60 + 37 * k))
+        Blueprint(size_m=size, build=partial(_phone, b, size, rows, body, 10 * 60 + 37 * k))
         for k, (b, body) in enumerate(zip(brands, _bodies(rng, brands)))
     ]
 
@@ -130,11 +130,11 @@ def _phone(brand: Brand, size: tuple[float, float, float], rows: int, body: Colo
     ]
 
 
-def torches(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def torches(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     radius, long, head = rng.uniform(0.012, 0.017), rng.uniform(0.11, 0.19), rng.uniform(1.4, 2.0)
     size = (2 * radius * head, long, 2 * radius * head)
     return [
-        Plan(size_m=size, build=partial(_torch, b, radius, long, head, body))
+        Blueprint(size_m=size, build=partial(_torch, b, radius, long, head, body))
         for b, body in zip(brands, _bodies(rng, brands))
     ]
 
@@ -154,8 +154,8 @@ def _torch(brand: Brand, radius: float, long: float, head: float, body: Colour) 
         (wide * 0.85, long - 0.004),
     ]
     parts = [
-        turned([(radius * 0.9, 0), (radius, 0.003), (radius, neck)], segments=20, material=0),
-        turned(flare, segments=20, material=1),
+        revolved([(radius * 0.9, 0), (radius, 0.003), (radius, neck)], segments=20, material=0),
+        revolved(flare, segments=20, material=1),
         disc(wide * 0.85, long - 0.004, segments=20, material=2),
         disc(radius * 0.9, 0, up=False, segments=20, material=1),
     ]
@@ -170,12 +170,12 @@ def _torch(brand: Brand, radius: float, long: float, head: float, body: Colour) 
     ]
 
 
-def cameras(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def cameras(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     wide, deep, high = rng.uniform(0.1, 0.14), rng.uniform(0.035, 0.05), rng.uniform(0.06, 0.085)
     lens, reach = high * rng.uniform(0.34, 0.44), rng.uniform(0.025, 0.05)
     size = (wide, deep + reach, high + 0.014)
     return [
-        Plan(size_m=size, build=partial(_camera, b, (wide, deep, high), lens, reach, body))
+        Blueprint(size_m=size, build=partial(_camera, b, (wide, deep, high), lens, reach, body))
         for b, body in zip(brands, _bodies(rng, brands))
     ]
 
@@ -198,14 +198,14 @@ def _camera(brand: Brand, size: tuple[float, float, float], lens: float, reach: 
     parts = box(
         (-wide / 2, 0, 0), (wide / 2, deep, high), edge_m=0.006, steps=2, materials=(0, 1, 2, 2, 3, 2)
     )
-    barrel = turned(
+    barrel = revolved(
         [(lens, 0), (lens, reach * 0.8), (lens * 0.9, reach), (lens * 0.75, reach - 0.006)],
         segments=24,
         material=4,
     )
     glass = disc(lens * 0.75, reach - 0.006, segments=24, material=5)
     parts += [p.moved((0, 0, high * 0.42), turn=rotation("x", 90)) for p in (barrel, glass)]
-    button = turned([(0.009, 0), (0.009, 0.008), (0, 0.008)], segments=14, material=6)
+    button = revolved([(0.009, 0), (0.009, 0.008), (0, 0.008)], segments=14, material=6)
     parts += [
         button.moved((wide * 0.3, deep / 2, high)),
         *box((-0.018, deep * 0.2, high), (0.018, deep * 0.8, high + 0.014), edge_m=0.002, materials=2),
@@ -226,13 +226,13 @@ def _camera(brand: Brand, size: tuple[float, float, float], lens: float, reach: 
     ]
 
 
-def cars(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def cars(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     """Toy cars and vans, nose to the left."""
     long, wide, high = rng.uniform(0.09, 0.2), rng.uniform(0.045, 0.075), rng.uniform(0.045, 0.07)
     nose, tail, wheel = rng.uniform(0.2, 0.35), rng.uniform(0.0, 0.22), high * rng.uniform(0.2, 0.26)
     size = (long, wide + 0.006, high)
     return [
-        Plan(size_m=size, build=partial(_car, b, (long, wide, high), nose, tail, wheel, k))
+        Blueprint(size_m=size, build=partial(_car, b, (long, wide, high), nose, tail, wheel, k))
         for k, b in enumerate(brands)
     ]
 
@@ -266,7 +266,7 @@ def _car(
         steps=2,
         materials=(1, 1, 1, 1, 2, 3),
     )
-    tyre = turned(
+    tyre = revolved(
         [(wheel * 0.5, -0.006), (wheel, -0.005), (wheel, 0.005), (wheel * 0.55, 0.006)],
         segments=18,
         material=4,
@@ -286,10 +286,10 @@ def _car(
     ]
 
 
-def cubes(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def cubes(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     """Puzzle cubes and building blocks: a grid of colours, or letters and pictures."""
     side, count = rng.uniform(0.045, 0.075), int(rng.integers(1, 5))
-    return [Plan(size_m=(side, side, side), build=partial(_cube, b, side, count)) for b in brands]
+    return [Blueprint(size_m=(side, side, side), build=partial(_cube, b, side, count)) for b in brands]
 
 
 def _cube(brand: Brand, side: float, count: int) -> Built:

@@ -1,4 +1,4 @@
-"""Surfaces from noise: every picture tiles, uint8 [side, side, 3] sRGB."""
+"""Procedural tiling textures, uint8 [side, side, 3] sRGB."""
 
 from __future__ import annotations
 

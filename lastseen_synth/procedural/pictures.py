@@ -1,4 +1,4 @@
-"""Generated art for walls, screens and book covers: uint8 [height, width, 3] sRGB."""
+"""Procedural pictures for walls, screens and book covers: uint8 [height, width, 3] sRGB."""
 
 from __future__ import annotations
 

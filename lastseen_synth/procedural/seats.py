@@ -1,11 +1,12 @@
-"""Sofas, beds and chairs. They look to -y."""
+"""Sofas, beds and chairs. They face -y."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from lastseen_synth.assets import Support
-from lastseen_synth.procedural.joinery import (
+from lastseen_synth.procedural.blueprint import Blueprint, Built, in_material, plain
+from lastseen_synth.procedural.furniture_parts import (
     FABRIC_M,
     SECOND,
     WOOD,
@@ -19,19 +20,18 @@ from lastseen_synth.procedural.joinery import (
     top,
     woods,
 )
-from lastseen_synth.procedural.plan import Built, Plan, in_material, plain
-from lastseen_synth.shapes import box, rotation, tube, turned
+from lastseen_synth.shapes import box, revolved, rotation, tube
 
 
-def sofa(rng: Rng) -> Plan:
+def sofa(rng: Rng) -> Blueprint:
     return _upholstered(rng, int(rng.integers(2, 4)))
 
 
-def armchair(rng: Rng) -> Plan:
+def armchair(rng: Rng) -> Blueprint:
     return _upholstered(rng, 1)
 
 
-def _upholstered(rng: Rng, seats: int) -> Plan:
+def _upholstered(rng: Rng, seats: int) -> Blueprint:
     """With or without a loose cushion."""
     arm, deep = rng.uniform(0.12, 0.22), rng.uniform(0.78, 0.95)
     each, seat, high = rng.uniform(0.55, 0.7), rng.uniform(0.4, 0.46), rng.uniform(0.82, 0.92)
@@ -80,10 +80,10 @@ def _upholstered(rng: Rng, seats: int) -> Plan:
         )
         for k in range(1 if loose else 0, seats)  # the loose cushion lies on the first seat
     )
-    return Plan(size_m=(wide, deep, high), build=build, supports=supports)
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=supports)
 
 
-def bed(rng: Rng) -> Plan:
+def bed(rng: Rng) -> Blueprint:
     wide, long, high = float(rng.choice([0.95, 1.45, 1.65])), rng.uniform(2.02, 2.15), rng.uniform(0.85, 1.1)
     cover, fabrics, timber = rng.uniform(0.45, 0.58), fabrics_of(rng), woods(rng)
     pillows = 1 if wide < 1.2 else 2
@@ -115,10 +115,10 @@ def bed(rng: Rng) -> Plan:
     place = Support(
         z_m=cover, x0_m=-wide / 2 + 0.1, y0_m=-long / 2 + 0.1, x1_m=wide / 2 - 0.1, y1_m=long / 2 - 0.72
     )
-    return Plan(size_m=(wide, long, high), build=build, supports=(place,))
+    return Blueprint(size_m=(wide, long, high), build=build, supports=(place,))
 
 
-def chair(rng: Rng) -> Plan:
+def chair(rng: Rng) -> Blueprint:
     """With slats, a panel or a padded back."""
     wide, deep, seat, high = (
         rng.uniform(0.4, 0.46),
@@ -176,10 +176,10 @@ def chair(rng: Rng) -> Plan:
         return parts, [*materials(), fabrics()[0]]
 
     place = top(wide - 0.04, deep - 0.1, seat, y=-0.03)
-    return Plan(size_m=(wide, deep, high), build=build, supports=(place,))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=(place,))
 
 
-def stool(rng: Rng) -> Plan:
+def stool(rng: Rng) -> Blueprint:
     radius, high, materials = (
         rng.uniform(0.15, 0.19),
         float(rng.choice([0.45, 0.65])) + rng.uniform(0, 0.06),
@@ -189,7 +189,7 @@ def stool(rng: Rng) -> Plan:
     def build() -> Built:
         seat = [(radius * 0.9, high - 0.035), (radius, high - 0.02), (radius - 0.005, high), (0, high)]
         under = [(0.0, high - 0.035), (radius * 0.9, high - 0.035)]
-        parts = [turned(p, segments=28, material=WOOD).tiled(WOOD_M) for p in (seat, under)]
+        parts = [revolved(p, segments=28, material=WOOD).tiled(WOOD_M) for p in (seat, under)]
         for k in range(4):
             angle = np.pi / 4 + k * np.pi / 2
             out = np.array([np.cos(angle), np.sin(angle), 0])
@@ -203,7 +203,7 @@ def stool(rng: Rng) -> Plan:
         return parts, materials()
 
     inner = radius * 1.3
-    return Plan(size_m=(2 * radius, 2 * radius, high), build=build, supports=(top(inner, inner, high),))
+    return Blueprint(size_m=(2 * radius, 2 * radius, high), build=build, supports=(top(inner, inner, high),))
 
 
 SEATS: Makers = {

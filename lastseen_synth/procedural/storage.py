@@ -1,11 +1,12 @@
-"""Shelves, cabinets and kitchen machines. They look to -y."""
+"""Shelves, cabinets and kitchen machines. They face -y."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from lastseen_synth.assets import Support
-from lastseen_synth.procedural.joinery import (
+from lastseen_synth.procedural.blueprint import GLOSSY, Blueprint, Built, plain
+from lastseen_synth.procedural.furniture_parts import (
     KNOB_M,
     METAL,
     SECOND,
@@ -19,29 +20,28 @@ from lastseen_synth.procedural.joinery import (
     woods,
 )
 from lastseen_synth.procedural.patterns import rgb
-from lastseen_synth.procedural.plan import GLOSSY, Built, Plan, plain
-from lastseen_synth.shapes import box, rotation, tube, turned
+from lastseen_synth.shapes import box, revolved, rotation, tube
 
 
-def chest(rng: Rng) -> Plan:
+def chest(rng: Rng) -> Blueprint:
     rows, columns = ((4, 1), (3, 2), (5, 1))[int(rng.integers(3))]
     return _case(rng, rows, columns, columns * rng.uniform(0.6, 0.75), rng.uniform(0.72, 1.1))
 
 
-def cupboard(rng: Rng) -> Plan:
+def cupboard(rng: Rng) -> Blueprint:
     return _case(rng, 1, 2, rng.uniform(0.8, 1.1), rng.uniform(0.9, 1.4))
 
 
-def wardrobe(rng: Rng) -> Plan:
+def wardrobe(rng: Rng) -> Blueprint:
     columns = int(rng.integers(2, 4))
     return _case(rng, 1, columns, columns * rng.uniform(0.42, 0.55), rng.uniform(1.75, 2.05))
 
 
-def bedside(rng: Rng) -> Plan:
+def bedside(rng: Rng) -> Blueprint:
     return _case(rng, 2, 1, rng.uniform(0.4, 0.52), rng.uniform(0.45, 0.6))
 
 
-def wall_cabinet(rng: Rng) -> Plan:
+def wall_cabinet(rng: Rng) -> Blueprint:
     """To hang in a kitchen."""
     return _case(
         rng, 1, 2, rng.uniform(0.6, 0.9), rng.uniform(0.55, 0.8), deep=rng.uniform(0.3, 0.38), hung=True
@@ -50,7 +50,7 @@ def wall_cabinet(rng: Rng) -> Plan:
 
 def _case(
     rng: Rng, rows: int, columns: int, wide: float, high: float, *, deep: float = 0.0, hung: bool = False
-) -> Plan:
+) -> Blueprint:
     """Closed by drawers or doors."""
     deep = deep or rng.uniform(0.38, 0.5)
     foot, materials = (0.0 if hung else rng.uniform(0.04, 0.1)), woods(rng)
@@ -69,10 +69,10 @@ def _case(
         feet = [] if hung else legs(wide, deep, foot, 0.06, 0.05, SECOND, tapered=True)
         return [*parts, *feet], materials()
 
-    return Plan(size_m=(wide, deep, high), build=build, supports=(top(wide, deep - 0.02, high, y=0.01),))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=(top(wide, deep - 0.02, high, y=0.01),))
 
 
-def shelf(rng: Rng) -> Plan:
+def shelf(rng: Rng) -> Blueprint:
     """Boards between two sides, open to the front; some have a back and an upright in the middle."""
     wide, deep, high = rng.uniform(0.6, 1.2), rng.uniform(0.26, 0.4), rng.uniform(0.8, 1.9)
     count = max(2, round(high / rng.uniform(0.3, 0.4)))  # compartments
@@ -120,10 +120,10 @@ def shelf(rng: Rng) -> Plan:
             )
             for x0, x1 in spans
         ]
-    return Plan(size_m=(wide, deep, high), build=build, supports=tuple(supports))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=tuple(supports))
 
 
-def bench(rng: Rng) -> Plan:
+def bench(rng: Rng) -> Blueprint:
     """Low and long, for under a screen: drawers on the left, open on the right."""
     wide, deep, high, slab = rng.uniform(1.2, 1.8), rng.uniform(0.36, 0.45), rng.uniform(0.42, 0.55), 0.025
     materials, split = woods(rng), rng.uniform(-0.1, 0.1)
@@ -148,18 +148,18 @@ def bench(rng: Rng) -> Plan:
         y1_m=deep / 2 - 0.01,
         clearance_m=high - 0.05 - 2 * slab,
     )
-    return Plan(size_m=(wide, deep, high), build=build, supports=(top(wide, deep, high), inside))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=(top(wide, deep, high), inside))
 
 
-def fridge(rng: Rng) -> Plan:
+def fridge(rng: Rng) -> Blueprint:
     return _appliance(rng, rng.uniform(0.55, 0.7), rng.uniform(1.4, 1.9), doors=2)
 
 
-def stove(rng: Rng) -> Plan:
+def stove(rng: Rng) -> Blueprint:
     return _appliance(rng, 0.6, rng.uniform(0.84, 0.9), doors=1)
 
 
-def _appliance(rng: Rng, wide: float, high: float, *, doors: int) -> Plan:
+def _appliance(rng: Rng, wide: float, high: float, *, doors: int) -> Blueprint:
     """Enamelled: a fridge of two doors, or a stove with a window in its door and plates on top."""
     deep, body = rng.uniform(0.58, 0.66), rgb(rng.random(), 0.04, float(rng.choice([0.25, 0.7, 0.92])))
     share = rng.uniform(0.55, 0.7)
@@ -172,19 +172,19 @@ def _appliance(rng: Rng, wide: float, high: float, *, doors: int) -> Plan:
             parts += box(
                 (-wide / 2, front, low + 0.004), (wide / 2, front + 0.03, up - 0.004), edge_m=0.008, steps=2
             )
-            bar = [(-wide * 0.38, front - 0.02, up - 0.06), (wide * 0.38, front - 0.02, up - 0.06)]
+            capsule = [(-wide * 0.38, front - 0.02, up - 0.06), (wide * 0.38, front - 0.02, up - 0.06)]
             if doors == 2:
-                bar = [(wide * 0.42, front - 0.02, low + 0.1), (wide * 0.42, front - 0.02, low + 0.42)]
-            ends = [[end, (end[0], front + 0.005, end[2])] for end in bar]
-            parts += [tube(path, 0.009, sides=8, material=2) for path in (bar, *ends)]
+                capsule = [(wide * 0.42, front - 0.02, low + 0.1), (wide * 0.42, front - 0.02, low + 0.42)]
+            ends = [[end, (end[0], front + 0.005, end[2])] for end in capsule]
+            parts += [tube(path, 0.009, sides=8, material=2) for path in (capsule, *ends)]
         if doors == 1:
             parts += box((-wide * 0.36, front - 0.002, 0.25), (wide * 0.36, front, high - 0.28), materials=1)
             for k in range(4):
-                plate = turned(
+                plate = revolved(
                     [(0.085, high), (0.085, high + 0.004), (0, high + 0.004)], segments=24, material=1
                 )
                 parts.append(plate.moved((0.13 * (2 * (k % 2) - 1), 0.13 * (2 * (k // 2) - 1) + 0.02, 0)))
-                knob = turned([(0.02, 0), (0.017, 0.02), (0, 0.02)], segments=14, material=2)
+                knob = revolved([(0.02, 0), (0.017, 0.02), (0, 0.02)], segments=14, material=2)
                 parts.append(
                     knob.moved((wide * (k - 1.5) / 4.6, front + 0.03, high - 0.06), turn=rotation("x", 90))
                 )
@@ -192,7 +192,7 @@ def _appliance(rng: Rng, wide: float, high: float, *, doors: int) -> Plan:
 
     rise = 0.0 if doors == 2 else 0.004
     supports = (top(wide - 0.04, deep - 0.15, high, y=0.04),) if doors == 2 else ()
-    return Plan(size_m=(wide, deep, high + rise), build=build, supports=supports)
+    return Blueprint(size_m=(wide, deep, high + rise), build=build, supports=supports)
 
 
 STORAGE: Makers = {

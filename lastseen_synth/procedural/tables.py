@@ -1,8 +1,9 @@
-"""Tables, desks and kitchen counters. They look to -y."""
+"""Tables, desks and kitchen counters. They face -y."""
 
 from __future__ import annotations
 
-from lastseen_synth.procedural.joinery import (
+from lastseen_synth.procedural.blueprint import GLOSSY, Blueprint, Built, plain
+from lastseen_synth.procedural.furniture_parts import (
     KNOB_M,
     SECOND,
     WOOD,
@@ -16,19 +17,18 @@ from lastseen_synth.procedural.joinery import (
     woods,
 )
 from lastseen_synth.procedural.patterns import rgb
-from lastseen_synth.procedural.plan import GLOSSY, Built, Plan, plain
-from lastseen_synth.shapes import box, turned
+from lastseen_synth.shapes import box, revolved
 
 
-def table(rng: Rng) -> Plan:
+def table(rng: Rng) -> Blueprint:
     return _four_legs(rng, low=False)
 
 
-def coffee_table(rng: Rng) -> Plan:
+def coffee_table(rng: Rng) -> Blueprint:
     return _four_legs(rng, low=True)
 
 
-def _four_legs(rng: Rng, *, low: bool) -> Plan:
+def _four_legs(rng: Rng, *, low: bool) -> Blueprint:
     """Low ones have a board below."""
     wide, deep = (
         (rng.uniform(0.8, 1.2), rng.uniform(0.45, 0.7))
@@ -70,10 +70,10 @@ def _four_legs(rng: Rng, *, low: bool) -> Plan:
     if low:
         inset = 2 * (thick + 0.03)
         supports.append(top(wide - inset - thick, deep - inset, 0.14, high - slab - 0.08 - 0.14))
-    return Plan(size_m=(wide, deep, high), build=build, supports=tuple(supports))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=tuple(supports))
 
 
-def round_table(rng: Rng) -> Plan:
+def round_table(rng: Rng) -> Blueprint:
     radius, high, materials = rng.uniform(0.3, 0.6), rng.uniform(0.5, 0.76), woods(rng)
 
     def build() -> Built:
@@ -87,16 +87,16 @@ def round_table(rng: Rng) -> Plan:
             (radius - 0.02, high - 0.03),
         ]
         parts = [
-            turned(slab, segments=40, material=WOOD).tiled(WOOD_M),
-            turned(stem, segments=32, material=SECOND).tiled(WOOD_M),
+            revolved(slab, segments=40, material=WOOD).tiled(WOOD_M),
+            revolved(stem, segments=32, material=SECOND).tiled(WOOD_M),
         ]
         return parts, materials()
 
     inner = radius * 1.38  # the square inside the circle
-    return Plan(size_m=(2 * radius, 2 * radius, high), build=build, supports=(top(inner, inner, high),))
+    return Blueprint(size_m=(2 * radius, 2 * radius, high), build=build, supports=(top(inner, inner, high),))
 
 
-def desk(rng: Rng) -> Plan:
+def desk(rng: Rng) -> Blueprint:
     """With a chest of drawers under its right side."""
     wide, deep, high, materials = (
         rng.uniform(1.1, 1.6),
@@ -125,10 +125,10 @@ def desk(rng: Rng) -> Plan:
         )
         return parts, materials()
 
-    return Plan(size_m=(wide, deep, high), build=build, supports=(top(wide, deep, high),))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=(top(wide, deep, high),))
 
 
-def counter(rng: Rng) -> Plan:
+def counter(rng: Rng) -> Blueprint:
     """Kitchen cabinets under a stone top."""
     columns, high, deep = int(rng.integers(2, 5)), rng.uniform(0.86, 0.92), rng.uniform(0.58, 0.64)
     wide, materials = columns * rng.uniform(0.45, 0.6), woods(rng)
@@ -144,7 +144,7 @@ def counter(rng: Rng) -> Plan:
         )
         return parts, [*materials(), plain(stone, GLOSSY)]
 
-    return Plan(size_m=(wide, deep, high), build=build, supports=(top(wide, deep, high),))
+    return Blueprint(size_m=(wide, deep, high), build=build, supports=(top(wide, deep, high),))
 
 
 TABLES: Makers = {

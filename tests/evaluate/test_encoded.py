@@ -14,9 +14,9 @@ from lastseen.localizer import Localizer
 from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.track import TrackRule
 from lastseen.weights import load_rule, save_model
+from lastseen_synth.dataset_writer import write_dataset
 from lastseen_synth.episode import EpisodeSettings
 from lastseen_synth.library import open_library
-from lastseen_synth.write import write_dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,24 +1,24 @@
-import hashlib
+"""The asset library and the packs it is read from."""
+
 import io
 import math
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from lastseen.errors import SynthError
 from lastseen_synth.assets import (
     Asset,
+    AssetLibrary,
     Credit,
-    Library,
     Picture,
     Surface,
     attribution,
-    dressed,
+    with_skin_and_sleeve,
 )
 from lastseen_synth.meshes import Material, SceneBuilder
-from lastseen_synth.scans import family_of, read_obj
+from lastseen_synth.packs import read_packs
 from lastseen_synth.shapes import box, merged
 from lastseen_synth.texture import colour_texture
 
@@ -144,7 +144,7 @@ def packs(tmp_path):
     write_objects(tmp_path)
     write_rooms(tmp_path)
     write_images(tmp_path)
-    return Library.from_packs(tmp_path)
+    return read_packs(tmp_path)
 
 
 def named(library, name):
@@ -153,7 +153,7 @@ def named(library, name):
 
 def test_a_library_lists_kinds_and_splits_and_adds_up():
     hand = cube_asset("hand", kind="hand")
-    library = Library(assets=(cube_asset("a"), cube_asset("b", "val"))) + Library(assets=(hand,))
+    library = AssetLibrary(assets=(cube_asset("a"), cube_asset("b", "val"))) + AssetLibrary(assets=(hand,))
     assert [a.name for a in library.kind("object")] == ["a", "b"]
     assert [a.name for a in library.split("train").assets] == ["a", "hand"]
     assert [a.name for a in library.split("val").assets] == ["b", "hand"]  # hands are in both
@@ -211,7 +211,7 @@ def test_scanned_objects_have_their_size_split_twin_and_picture(packs):
 def test_two_object_packs_are_one_library(tmp_path):
     write_objects(tmp_path)
     write_objects(tmp_path, "objects_gso_b.npz", names=("Cup",))
-    assert [a.name for a in Library.from_packs(tmp_path).assets] == ["Shoe_Red", "Box", "Cup"]
+    assert [a.name for a in read_packs(tmp_path).assets] == ["Shoe_Red", "Box", "Cup"]
 
 
 def test_furniture_has_tiling_textures_that_meshes_share(packs):
@@ -248,7 +248,7 @@ def test_a_hand_has_a_grip_and_two_materials_and_can_be_dressed(packs):
     assert hand.grip_m == pytest.approx((0, 0.1, -0.03))
     mesh, (skin, sleeve) = hand.load()
     assert skin is not sleeve and set(mesh.material.tolist()) == {0, 1}
-    one, other = (dressed(hand, np.random.default_rng(seed)) for seed in (0, 1))
+    one, other = (with_skin_and_sleeve(hand, np.random.default_rng(seed)) for seed in (0, 1))
     assert one.load()[0] is mesh and one.grip_m == hand.grip_m
     assert one.load()[1][0].tint != other.load()[1][0].tint
     assert all(0 < value <= 1 for material in one.load()[1] for value in material.tint)
@@ -275,169 +275,31 @@ def test_credits_of_packs_group_by_collection(packs):
 
 def test_some_packs_are_enough(tmp_path):
     write_images(tmp_path)
-    library = Library.from_packs(tmp_path)
+    library = read_packs(tmp_path)
     assert len(library.pictures) == 1 and library.assets == ()
 
 
 def test_a_folder_without_packs_says_which_it_needs(tmp_path):
     with pytest.raises(SynthError, match=r"has no packs; it should hold objects_gso_a\.npz"):
-        Library.from_packs(tmp_path)
+        read_packs(tmp_path)
     with pytest.raises(SynthError, match="has no packs"):
-        Library.from_packs(tmp_path / "nowhere")
+        read_packs(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut off"])
 def test_a_damaged_pack_is_named(tmp_path, content):
     (tmp_path / "rooms.npz").write_bytes(content)
     with pytest.raises(SynthError, match=r"rooms\.npz is damaged or not a pack") as error:
-        Library.from_packs(tmp_path)
+        read_packs(tmp_path)
     assert "\n" not in str(error.value)
 
 
 def test_a_pack_that_lacks_an_array_or_has_a_bad_picture_is_named(tmp_path):
     np.savez(tmp_path / "images.npz", kind=np.array(["pano"]))
     with pytest.raises(SynthError, match=r"images\.npz has no array 'licence'"):
-        Library.from_packs(tmp_path)
+        read_packs(tmp_path)
     write_images(tmp_path)
     arrays = dict(np.load(tmp_path / "images.npz"))
     np.savez(tmp_path / "images.npz", **(arrays | {"jpg": arrays["jpg"] * 0}))
     with pytest.raises(SynthError, match="picture 0 is damaged"):
-        Library.from_packs(tmp_path).pictures[0].image()
-
-
-SQUARE = "v 0 0 0\nv 2 0 0\nv 2 2 0\nv 0 2 0\nvt 0 0\nvt 1 0\nvt 1 1\nvt 0 1\nvn 0 0 2\n"
-
-
-def obj(tmp_path, text, name="model.obj"):
-    path = tmp_path / name
-    path.write_text(text)
-    return read_obj(path)
-
-
-@pytest.mark.parametrize(
-    "faces",
-    [
-        "f 1/1/1 2/2/1 3/3/1 4/4/1",
-        "f 1/1 2/2 3/3 4/4",
-        "f 1//1 2//1 3//1 4//1",
-        "f 1 2 3 4",
-        "f -4/-4/-1 -3/-3/-1 -2/-2/-1 -1/-1/-1",
-        "o thing\ng part\nusemtl red\ns 1\nf 1/1/1 2/2/1 3/3/1\nf 1/1/1 3/3/1 4/4/1 # end",
-    ],
-)
-def test_every_way_to_write_a_face_gives_the_same_square(tmp_path, faces):
-    text = SQUARE + faces.replace(" # end", "") + "\n"
-    mesh = obj(tmp_path, text)
-    assert len(mesh.triangles) == 2
-    corners = mesh.positions_m[mesh.triangles].double()
-    across = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    assert across.tolist() == [[0, 0, 4], [0, 0, 4]]
-    assert mesh.normals.tolist() == [[0, 0, 1]] * 4
-    assert mesh.positions_m.min(0).values.tolist() == [-1, -1, 0]  # recentred
-    if "/" in faces and "//" not in faces:
-        expected = (mesh.positions_m[:, :2] + 1) / 2
-        assert torch.equal(mesh.uv, expected)
-
-
-def test_faces_may_come_before_their_vertices(tmp_path):
-    assert len(obj(tmp_path, "f 1 2 3\n" + SQUARE).triangles) == 1
-
-
-def test_a_seam_in_the_picture_is_no_crease_in_the_surface(tmp_path):
-    roof = "v 0 0 0\nv 1 0 1\nv 2 0 0\nv 0 1 0\nv 1 1 1\nv 2 1 0\nvt 0 0\nvt 1 0\n"
-    mesh = obj(tmp_path, roof + "f 1/1 2/1 5/1 4/1\nf 2/2 3/2 6/2 5/2\n")
-    for y in (-0.5, 0.5):
-        at_ridge = (mesh.positions_m - torch.tensor([0.0, y, 1.0])).norm(dim=1) < 1e-6
-        one, other = mesh.normals[at_ridge]
-        assert torch.equal(one, other) and abs(one[2]) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("v 0 0\n", "line 1: cannot read 'v 0 0'"),
-        (SQUARE + "f 1 2\n", "line 10: cannot read 'f 1 2'"),
-        (SQUARE + "f 1 2 x\n", "line 10: cannot read 'f 1 2 x'"),
-        (SQUARE + "f 0 1 2\n", "line 10: cannot read 'f 0 1 2'"),
-        (SQUARE + "f -9 1 2\n", "line 10: cannot read 'f -9 1 2'"),
-        (SQUARE + "f /1 /2 /3\n", "line 10: cannot read"),
-        (SQUARE + "f 1 2 9\n", "a vertex that is not there"),
-        (SQUARE + "f 1/9 2/1 3/1\n", "a vertex that is not there"),
-        (SQUARE, "has no faces"),
-    ],
-)
-def test_a_bad_obj_file_is_named_in_one_line(tmp_path, text, message):
-    with pytest.raises(SynthError) as error:
-        obj(tmp_path, text)
-    assert "model.obj" in str(error.value) and message in str(error.value) and "\n" not in str(error.value)
-
-
-def write_scan(folder, name, obj_at="model.obj", picture_at="texture.png", scale=0.1):
-    vertices = "".join(f"v {x * scale} {y * scale} {z * scale}\n" for x, y, z in
-                       [(5, 5, 5), (7, 5, 5), (7, 8, 5), (5, 5, 9)])  # fmt: skip
-    for path in (folder / name / obj_at, folder / name / picture_at):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    (folder / name / obj_at).write_text(vertices + "vt 0.5 0.5\nf 1/1 2/1 3/1\nf 1/1 2/1 4/1\n")
-    Image.new("RGB", (4, 4), (250, 0, 0)).save(folder / name / picture_at)
-
-
-def test_scans_are_read_from_either_layout(tmp_path):
-    write_scan(tmp_path, "Cup_Red")
-    write_scan(tmp_path, "Plate", "meshes/model.obj", "materials/textures/texture.png")
-    write_scan(tmp_path, "Vase", "thing.obj", "skin.JPG")
-    Image.new("RGB", (4, 4)).save(tmp_path / "Cup_Red" / "a_thumbnail.png")
-    (tmp_path / "notes.txt").write_text("not a scan")
-    (tmp_path / "empty").mkdir()
-    library = Library.from_scans(tmp_path)
-    assert [a.name for a in library.assets] == ["Cup_Red", "Plate", "Vase"]
-    for asset in library.assets:
-        mesh, (material,) = asset.load()
-        assert asset.size_m == pytest.approx((0.2, 0.3, 0.4))
-        assert mesh.positions_m.min(0).values.tolist() == pytest.approx(asset.lo_m, abs=1e-6)
-        assert mesh.positions_m.max(0).values.tolist() == pytest.approx(asset.hi_m, abs=1e-6)
-        assert material.texture.texels[0].min() > 0.8 and not material.texture.wrap
-
-
-def test_the_family_of_a_scan_is_its_name_without_numbers_and_colours():
-    assert family_of("Cup_Red") == family_of("Cup_Blue_2") == family_of("cup12") == "cup"
-    assert family_of("Shoe_WhiteBlackSilver") == "shoe"
-    assert family_of("Red") == "red"  # something must remain
-    assert family_of("Infrared") == "infrared"  # a colour is a word of its own
-
-
-def test_scans_of_a_family_share_a_split_and_a_twin_group(tmp_path):
-    for name in ("Cup_Red", "Cup_2", "Plate"):
-        write_scan(tmp_path, name)
-    library = Library.from_scans(tmp_path)
-    red, two, plate = (named(library, name) for name in ("Cup_Red", "Cup_2", "Plate"))
-    assert (red.split, red.twin) == (two.split, two.twin)
-    assert red.twin != plate.twin
-    first_byte = hashlib.sha256(b"cup").digest()[0]
-    assert red.split == ("val" if first_byte % 10 == 0 else "train")
-
-
-def test_bad_folders_of_scans_say_what_to_do(tmp_path):
-    with pytest.raises(SynthError, match="is not a folder"):
-        Library.from_scans(tmp_path / "nowhere")
-    with pytest.raises(SynthError, match=r"has no scans; each should be a folder with model\.obj"):
-        Library.from_scans(tmp_path)
-    write_scan(tmp_path, "Giant", scale=100)
-    with pytest.raises(SynthError, match=r"model\.obj is 400 m large; scale it to metres"):
-        Library.from_scans(tmp_path)
-
-
-def test_scans_with_missing_or_bad_parts_are_named(tmp_path):
-    write_scan(tmp_path, "Cup")
-    (tmp_path / "Cup" / "texture.png").write_bytes(b"no picture")
-    (asset,) = Library.from_scans(tmp_path).assets
-    with pytest.raises(SynthError, match=r"texture\.png cannot be read as a picture"):
-        asset.load()
-    (tmp_path / "Cup" / "texture.png").unlink()
-    with pytest.raises(SynthError, match=r"has no picture; put the texture of model\.obj there"):
-        asset.load()
-    (tmp_path / "Cup" / "model.obj").write_text("v 0 0 nan\n")
-    with pytest.raises(SynthError, match="a vertex that is not three numbers"):
-        Library.from_scans(tmp_path)
-    (tmp_path / "Cup" / "model.obj").write_text("# nothing\n")
-    with pytest.raises(SynthError, match="has no vertices"):
-        Library.from_scans(tmp_path)
+        read_packs(tmp_path).pictures[0].image()

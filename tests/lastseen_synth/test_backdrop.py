@@ -21,7 +21,7 @@ def test_a_panorama_is_seen_in_the_direction_it_was_taken():
     image[:16] = (0, 0, 255)  # above: blue
     backdrop = taken(image)
     ahead, left, up = (
-        backdrop.look(backdrop.hits_m(camera(point)))[0]
+        backdrop.sample(backdrop.hits_m(camera(point)))[0]
         for point in ((1.0, 0, 1.6), (0, 1.0, 1.6), (1.0, 0, 3.6))
     )
     assert ahead[0, 32, 40] > 0.9 and ahead[0, 32, 24] < 0.1
@@ -33,7 +33,7 @@ def test_the_view_is_whole_where_the_panorama_closes():
     image = np.zeros((64, 128, 3), np.uint8)
     image[:, 60:68] = 255
     backdrop = taken(np.roll(image, 64, 1))
-    behind = backdrop.look(backdrop.hits_m(camera((-1.0, 0, 1.6))))[0, 0, 32]
+    behind = backdrop.sample(backdrop.hits_m(camera((-1.0, 0, 1.6))))[0, 0, 32]
     assert torch.allclose(behind, behind.flip(0), atol=0.02) and behind[30:35].min() > 0.9
 
 
@@ -43,7 +43,7 @@ def test_the_ground_stays_where_it_is_when_the_viewer_takes_a_step():
     for eye in ((0.0, 0.0, 1.6), (0.4, -0.3, 1.5)):
         hits = backdrop.hits_m(camera((2.0, 1.0, 0.0), eye))
         assert hits[0, :, 32, 32].tolist() == pytest.approx([2.0, 1.0, 0.0], abs=1e-4)
-        colours.append(backdrop.look(hits)[0, :, 32, 32])
+        colours.append(backdrop.sample(hits)[0, :, 32, 32])
     assert torch.allclose(*colours, atol=2e-3)
 
 

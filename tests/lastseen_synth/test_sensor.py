@@ -14,7 +14,7 @@ from lastseen_synth.lens import WORN_FOV_DEG, Lens
 from lastseen_synth.sensor import Sensor, develop, follow, jpeg
 from lastseen_synth.shutter import Shutter, expose, needed_moments, rotation_vectors, rotations, shots
 from lastseen_synth.texture import linear_to_srgb
-from lastseen_synth.truth import visible_boxes
+from lastseen_synth.visibility import visible_boxes
 
 WIDTH, HEIGHT = 96, 64
 WIDE = Lens(horizontal_fov_deg=105.0, bend=0.4, shift=(0.01, -0.008), vignetting=0.3)
@@ -108,7 +108,7 @@ def test_a_lens_too_wide_for_a_straight_picture_is_refused():
         Lens(horizontal_fov_deg=150, bend=0.2).pinhole(448, 448)
 
 
-@pytest.mark.parametrize("lens", [Lens(), WIDE, replace(WIDE, colour_spread=0.002)])
+@pytest.mark.parametrize("lens", [Lens(), WIDE, replace(WIDE, chromatic_aberration=0.002)])
 @pytest.mark.parametrize("speed", [0.0, 2.0])
 def test_a_square_has_the_same_box_in_ids_and_in_colours_where_points_are_projected(lens, speed):
     sides = torch.tensor([0.25, 0.5, -0.1, 0.2])  # left, right, low, high: tangents of angles

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from lastseen_synth.assets import Support
-from lastseen_synth.blobs import ball, bar, bounds, skin
-from lastseen_synth.boards import covered_share, inner_boards
-from lastseen_synth.shapes import Part, box, disc, merged, rotation, smooth_normals, tube, turned
+from lastseen_synth.capsules import ball, blended_surface, bounds, capsule
+from lastseen_synth.shapes import Part, box, disc, merged, revolved, rotation, smooth_normals, tube
+from lastseen_synth.supports import covered_share, shelf_boards
 
 
 def joined(parts):
@@ -25,7 +25,7 @@ def faces_agree_with_normals(positions, triangles, normals):
 
 
 def cylinder(segments=64):
-    return [turned([(0.5, 0), (0.5, 2)], segments=segments), disc(0.5, 2, segments=segments),
+    return [revolved([(0.5, 0), (0.5, 2)], segments=segments), disc(0.5, 2, segments=segments),
             disc(0.5, 0, up=False, segments=segments)]  # fmt: skip
 
 
@@ -33,10 +33,13 @@ SOLIDS = {
     "box": (box((0, 0, 0), (1, 2, 3)), 6.0),
     "rounded box": (box((0, 0, 0), (1, 2, 3), edge_m=0.1, steps=4), 5.95),
     "cylinder": (cylinder(), np.pi * 0.25 * 2),
-    "cone": ([turned([(0, 0), (1, 0), (0, 1)], segments=96)], np.pi / 3),
+    "cone": ([revolved([(0, 0), (1, 0), (0, 1)], segments=96)], np.pi / 3),
     "bar": ([tube([(0, 0, 0), (0, 0.5, 0), (0, 1, 0)], 0.1, sides=48)], np.pi * 0.01),
-    "ball": ([skin([ball((1, 2, 3), 0.5)], cell_m=0.05, blend_m=0.01)], 4 / 3 * np.pi * 0.125),
-    "mirrored ball": ([skin([ball((1, 2, 3), 0.5)], cell_m=0.05, blend_m=0.01).mirrored()], 0.5236),
+    "ball": ([blended_surface([ball((1, 2, 3), 0.5)], cell_m=0.05, blend_m=0.01)], 4 / 3 * np.pi * 0.125),
+    "mirrored ball": (
+        [blended_surface([ball((1, 2, 3), 0.5)], cell_m=0.05, blend_m=0.01).mirrored()],
+        0.5236,
+    ),
     "tiled box": ([p.tiled(0.3) for p in box((0, 0, 0), (1, 2, 3))], 6.0),
 }
 
@@ -62,7 +65,7 @@ def test_pictures_on_a_box_are_upright_and_not_mirrored_seen_from_outside():
 
 
 def test_a_label_around_a_can_has_its_middle_at_the_front_and_reads_to_the_right():
-    can = turned([(1, 0), (1, 1)], segments=64)
+    can = revolved([(1, 0), (1, 1)], segments=64)
     middle = np.abs(can.uv[:, 0] - 0.5) < 1e-9
     assert np.allclose(can.positions[middle][:, :2], [0, -1])
     right_of_it = (can.uv[:, 0] > 0.5) & (can.uv[:, 0] < 0.6)
@@ -77,9 +80,9 @@ def test_a_flat_lid_seen_from_below_is_not_mirrored():
 
 
 def test_a_sharp_corner_of_a_turned_body_stays_sharp_and_a_gentle_one_is_smooth():
-    sharp = turned([(1, 0), (1, 1), (0, 1)])
+    sharp = revolved([(1, 0), (1, 1), (0, 1)])
     assert {tuple(n) for n in np.abs(sharp.normals[:, 2]).round(6)[:, None]} == {(0.0,), (1.0,)}
-    gentle = turned([(1, 0), (1, 1), (0.9, 2)])
+    gentle = revolved([(1, 0), (1, 1), (0.9, 2)])
     at_corner = gentle.normals[np.isclose(gentle.positions[:, 2], 1)]
     assert np.ptp(at_corner[:, 2]) < 1e-9
 
@@ -97,9 +100,9 @@ def test_large_faces_count_more_in_smooth_normals():
 
 
 def test_bars_flow_into_one_skin_within_their_bounds():
-    bars = [bar((0, 0, 0), (0.2, 0, 0), 0.05), ball((0.2, 0, 0.08), 0.06, (1.0, 0.5, 1.0))]
-    part = skin(bars, cell_m=0.01, blend_m=0.005)
-    low, high = bounds(bars)
+    capsules = [capsule((0, 0, 0), (0.2, 0, 0), 0.05), ball((0.2, 0, 0.08), 0.06, (1.0, 0.5, 1.0))]
+    part = blended_surface(capsules, cell_m=0.01, blend_m=0.005)
+    low, high = bounds(capsules)
     assert np.allclose(part.positions.min(0), low, atol=0.006)
     assert np.allclose(part.positions.max(0), high, atol=0.006)
     edges = np.sort(part.triangles[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), 1)
@@ -117,7 +120,7 @@ def bookcase(front_closed=False):
 
 
 def test_the_boards_of_a_shelf_are_found_with_their_free_height():
-    found = inner_boards(*bookcase())
+    found = shelf_boards(*bookcase())
     assert [round(board.z_m, 2) for board in found] == [1.2, 0.82, 0.42, 0.02]
     for board in found[1:]:
         assert board.clearance_m == pytest.approx(0.38 if board.z_m < 0.8 else 0.36, abs=0.002)
@@ -126,12 +129,12 @@ def test_the_boards_of_a_shelf_are_found_with_their_free_height():
 
 
 def test_boards_behind_a_door_are_no_places():
-    assert [round(board.z_m, 2) for board in inner_boards(*bookcase(front_closed=True))] == [1.2]
+    assert [round(board.z_m, 2) for board in shelf_boards(*bookcase(front_closed=True))] == [1.2]
 
 
 def test_winding_does_not_matter_to_boards():
     positions, triangles = bookcase()
-    assert inner_boards(positions, triangles[:, ::-1]) == inner_boards(positions, triangles)
+    assert shelf_boards(positions, triangles[:, ::-1]) == shelf_boards(positions, triangles)
 
 
 def test_a_place_under_a_cushion_is_covered():

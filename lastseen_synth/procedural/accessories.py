@@ -1,4 +1,4 @@
-"""What makes a room lived in: lamps, screens, plants, rugs, curtains, doors and windows. They look to -y."""
+"""Procedural lamps, screens, plants, rugs, curtains, doors and windows, facing -y."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ import numpy as np
 from PIL import Image
 
 from lastseen_synth.meshes import Material
-from lastseen_synth.procedural.ink import reduced, sheet
-from lastseen_synth.procedural.joinery import (
+from lastseen_synth.procedural.blueprint import (
+    GLOSSY,
+    SATIN,
+    Blueprint,
+    Built,
+    face_px,
+    in_material,
+    painted,
+    plain,
+)
+from lastseen_synth.procedural.drawing import reduced, sheet
+from lastseen_synth.procedural.furniture_parts import (
     FABRIC_M,
     STYLES,
     Makers,
@@ -18,22 +28,25 @@ from lastseen_synth.procedural.joinery import (
 )
 from lastseen_synth.procedural.patterns import fabric_colour, rgb, wallpaper
 from lastseen_synth.procedural.pictures import art
-from lastseen_synth.procedural.plan import GLOSSY, SATIN, Built, Plan, face_px, in_material, painted, plain
-from lastseen_synth.shapes import Part, box, disc, rotation, smooth_normals, tube, turned
+from lastseen_synth.shapes import Part, box, disc, revolved, rotation, smooth_normals, tube
 from lastseen_synth.texture import colour_texture, picture_texture
 
 
-def floor_lamp(rng: Rng) -> Plan:
+def floor_lamp(rng: Rng) -> Blueprint:
     return _lamp(rng, high=rng.uniform(1.35, 1.65), radius=rng.uniform(0.17, 0.24))
 
 
-def table_lamp(rng: Rng) -> Plan:
+def table_lamp(rng: Rng) -> Blueprint:
     return _lamp(rng, high=rng.uniform(0.32, 0.5), radius=rng.uniform(0.1, 0.14))
 
 
-def _lamp(rng: Rng, *, high: float, radius: float) -> Plan:
+def _lamp(rng: Rng, *, high: float, radius: float) -> Blueprint:
     """A foot, a stem and a shade that glows."""
-    shade_high, narrow, lit = radius * rng.uniform(1.0, 1.6), rng.uniform(0.55, 0.95), rng.uniform(0.5, 1.1)
+    shade_high, narrow, lit = (
+        radius * rng.uniform(1.0, 1.6),
+        rng.uniform(0.55, 0.95),
+        rng.uniform(0.5, 1.1),
+    )
     shade, metal = (
         rgb(0.11, rng.uniform(0.05, 0.45), 0.95),
         rgb(rng.random(), 0.3, float(rng.choice([0.15, 0.4, 0.8]))),
@@ -54,19 +67,19 @@ def _lamp(rng: Rng, *, high: float, radius: float) -> Plan:
         outside = [(radius, low), (radius * narrow, high)]
         inside = [(radius * narrow - 0.002, high), (radius - 0.002, low)]
         parts = [
-            turned(stem, segments=20, material=1),
-            turned(outside, material=0),
-            turned(inside, material=0),
+            revolved(stem, segments=20, material=1),
+            revolved(outside, material=0),
+            revolved(inside, material=0),
         ]
         parts.append(disc(foot, 0, up=False, segments=20, material=1))
         glow = Material(texture=colour_texture(shade), emission=lit)
         return parts, [glow, plain(metal, GLOSSY)]
 
-    return Plan(size_m=(2 * radius, 2 * radius, high), build=build)
+    return Blueprint(size_m=(2 * radius, 2 * radius, high), build=build)
 
 
-def television(rng: Rng) -> Plan:
-    """Standing on a foot; the picture is its own light."""
+def television(rng: Rng) -> Blueprint:
+    """A screen on a foot; its picture is emissive."""
     wide = rng.uniform(0.7, 1.3)
     tall, seed, lit = wide * 0.58, int(rng.integers(2**31)), rng.uniform(0.5, 1.0)
     high = tall + 0.06
@@ -77,12 +90,15 @@ def television(rng: Rng) -> Plan:
         foot = box((-wide * 0.22, -0.11, 0), (wide * 0.22, 0.11, 0.012), edge_m=0.003, materials=1)
         neck = box((-0.04, 0, 0.012), (0.04, 0.02, 0.062), materials=1)
         show = art(np.random.default_rng(seed), *face_px(wide, tall))
-        return [*parts, pane[0], *foot, *neck], [painted(show, emission=lit), plain((18, 18, 20), SATIN)]
+        return [*parts, pane[0], *foot, *neck], [
+            painted(show, emission=lit),
+            plain((18, 18, 20), SATIN),
+        ]
 
-    return Plan(size_m=(wide, 0.22, high), build=build)
+    return Blueprint(size_m=(wide, 0.22, high), build=build)
 
 
-def laptop(rng: Rng) -> Plan:
+def laptop(rng: Rng) -> Blueprint:
     wide, deep, seed = rng.uniform(0.3, 0.37), rng.uniform(0.21, 0.25), int(rng.integers(2**31))
     body, lean_deg = rgb(0.6, 0.05, float(rng.choice([0.2, 0.6, 0.8]))), rng.uniform(8, 28)
 
@@ -113,12 +129,12 @@ def laptop(rng: Rng) -> Plan:
         ]
 
     lean = np.deg2rad(lean_deg)
-    return Plan(
+    return Blueprint(
         size_m=(wide, deep * (1 + float(np.sin(lean))), 0.012 + deep * float(np.cos(lean))), build=build
     )
 
 
-def photo_frame(rng: Rng) -> Plan:
+def photo_frame(rng: Rng) -> Blueprint:
     tall, lean_deg = rng.uniform(0.13, 0.24), rng.uniform(10, 16)
     wide, seed, wood = (
         tall * float(rng.choice([0.75, 1.33])),
@@ -144,18 +160,18 @@ def photo_frame(rng: Rng) -> Plan:
         return [*leaning, prop], [wood_material(0, wood), painted(photo, GLOSSY)]
 
     high = tall * float(np.cos(np.deg2rad(lean_deg)))
-    return Plan(size_m=(wide, tall * 0.35 + 0.006, high), build=build)
+    return Blueprint(size_m=(wide, tall * 0.35 + 0.006, high), build=build)
 
 
-def floor_plant(rng: Rng) -> Plan:
+def floor_plant(rng: Rng) -> Blueprint:
     return _plant(rng, high=rng.uniform(0.7, 1.4), pot=rng.uniform(0.13, 0.18))
 
 
-def small_plant(rng: Rng) -> Plan:
+def small_plant(rng: Rng) -> Blueprint:
     return _plant(rng, high=rng.uniform(0.18, 0.35), pot=rng.uniform(0.045, 0.07))
 
 
-def _plant(rng: Rng, *, high: float, pot: float) -> Plan:
+def _plant(rng: Rng, *, high: float, pot: float) -> Blueprint:
     """Leaves that arch out of a pot."""
     leaves, broad, seed = int(rng.integers(14, 30)), rng.uniform(0.06, 0.16), int(rng.integers(2**31))
     green, clay = (
@@ -169,19 +185,19 @@ def _plant(rng: Rng, *, high: float, pot: float) -> Plan:
         rim, soil = pot * 1.7, pot * 1.55
         body = [(pot * 0.7, 0), (pot, rim), (pot * 0.92, rim), (pot * 0.9, soil)]
         parts = [
-            turned(body, segments=24, material=1),
+            revolved(body, segments=24, material=1),
             disc(pot * 0.9, soil, material=2),
             disc(pot * 0.7, 0, up=False, material=1),
         ]
         for k in range(leaves):
-            angle = k * 2.399963 + own.normal(0, 0.2)  # the golden angle: no two above each other
+            angle = k * 2.399963 + own.normal(0, 0.2)  # golden angle: leaves do not overlap
             lift = own.uniform(0.45, 1.0)
             parts.append(
                 _leaf(angle, soil, (high - soil) * lift, spread / 2 * (1.25 - 0.8 * lift), broad * high, own)
             )
         return parts, [plain(green, SATIN), plain(clay, SATIN), plain((62, 44, 32))]
 
-    return Plan(size_m=(max(0.77 * spread, 2 * pot), max(0.77 * spread, 2 * pot), high), build=build)
+    return Blueprint(size_m=(max(0.77 * spread, 2 * pot), max(0.77 * spread, 2 * pot), high), build=build)
 
 
 def _leaf(angle: float, z: float, rise: float, reach: float, broad: float, rng: Rng) -> Part:
@@ -203,7 +219,7 @@ def _leaf(angle: float, z: float, rise: float, reach: float, broad: float, rng: 
     return Part(positions=positions, normals=normals, uv=uv, triangles=triangles)
 
 
-def rug(rng: Rng) -> Plan:
+def rug(rng: Rng) -> Blueprint:
     wide, deep, is_round, seed = (
         rng.uniform(1.2, 2.2),
         rng.uniform(0.8, 1.6),
@@ -217,7 +233,7 @@ def rug(rng: Rng) -> Plan:
         cloth = Material(texture=picture_texture(tile, wrap=True))
         if is_round:
             parts = [
-                turned([(wide / 2, 0), (wide / 2, 0.01)], material=1),
+                revolved([(wide / 2, 0), (wide / 2, 0.01)], material=1),
                 disc(wide / 2, 0.01, segments=40).tiled(0.6),
             ]
         else:
@@ -230,11 +246,11 @@ def rug(rng: Rng) -> Plan:
             parts.append(middle[4].tiled(0.6))
         return parts, [cloth, plain(ink)]
 
-    return Plan(size_m=(wide, wide if is_round else deep, 0.01 if is_round else 0.0105), build=build)
+    return Blueprint(size_m=(wide, wide if is_round else deep, 0.01 if is_round else 0.0105), build=build)
 
 
-def curtain(rng: Rng) -> Plan:
-    """One hanging cloth in folds."""
+def curtain(rng: Rng) -> Blueprint:
+    """One curtain in folds."""
     wide, high, folds = rng.uniform(0.5, 1.0), rng.uniform(2.0, 2.35), int(rng.integers(5, 10))
     seed, style, phase = int(rng.integers(3)), int(rng.integers(STYLES)), rng.random()
 
@@ -256,10 +272,10 @@ def curtain(rng: Rng) -> Plan:
         )
         return [cloth], [fabric_material(seed, style)]
 
-    return Plan(size_m=(wide, 0.1, high), build=build)
+    return Blueprint(size_m=(wide, 0.1, high), build=build)
 
 
-def door(rng: Rng) -> Plan:
+def door(rng: Rng) -> Blueprint:
     wide, high, panels, wood = (
         rng.uniform(0.8, 0.95),
         rng.uniform(2.02, 2.12),
@@ -287,11 +303,11 @@ def door(rng: Rng) -> Plan:
         leaf = plain((232, 230, 222), SATIN) if white else wood_material(0, wood)
         return parts, [leaf, plain((238, 236, 230)) if white else leaf, plain((180, 178, 170), GLOSSY)]
 
-    return Plan(size_m=(wide, 0.138, high), build=build)
+    return Blueprint(size_m=(wide, 0.138, high), build=build)
 
 
-def window(rng: Rng) -> Plan:
-    """A frame and its bars; the panes are open air."""
+def window(rng: Rng) -> Blueprint:
+    """A frame and its bars, without panes."""
     wide, high, columns, rows = (
         rng.uniform(0.8, 1.6),
         rng.uniform(1.0, 1.4),
@@ -315,7 +331,7 @@ def window(rng: Rng) -> Plan:
         parts += board((-wide / 2 - 0.04, -0.16, -0.03), (wide / 2 + 0.04, 0.06, 0.0))
         return parts, [plain((240, 239, 235), SATIN) if white else wood_material(0, wood)]
 
-    return Plan(size_m=(wide + 0.08, 0.22, high + 0.03), build=build)
+    return Blueprint(size_m=(wide + 0.08, 0.22, high + 0.03), build=build)
 
 
 FITTINGS: Makers = {

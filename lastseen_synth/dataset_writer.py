@@ -1,8 +1,8 @@
-"""Episodes as files: ordinary mp4 and annotations in the VQ2D schema: every loader reads them like Ego4D.
+"""Writing a dataset: mp4 videos and annotations in the VQ2D schema of Ego4D.
 
     OUT/videos/UID.mp4   OUT/queries/*.png   OUT/episodes/UID.json   OUT/annotations.json   OUT/absent.json
 
-An episode's JSON is written when its video is complete, so a stopped run goes on with the next one.
+An episode's JSON is written after its video, so that a stopped run can be resumed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from lastseen.box import Box
 from lastseen.errors import OutputError, SynthError
 from lastseen.files import whole_file
 from lastseen.video import VideoWriter
-from lastseen_synth.assets import Asset, Library, attribution
+from lastseen_synth.annotation import Run, annotated_visibility, box_sides, draw_query, runs_of
+from lastseen_synth.assets import Asset, AssetLibrary, attribution
 from lastseen_synth.episode import (
-    TRUTH_FPS,
+    ANNOTATION_FPS,
     EpisodePlan,
     EpisodeSettings,
     plan_episode,
@@ -32,11 +33,10 @@ from lastseen_synth.episode import (
     seen_from_rad,
 )
 from lastseen_synth.parallel import OpenLibrary, run_jobs
-from lastseen_synth.portrait import portraits
-from lastseen_synth.sightings import Run, draw_question, runs_of, sides, sightings
+from lastseen_synth.query_pictures import query_pictures
 
-VERSION = "lastseen-synth-2"  # another one, other episodes: a folder is not gone on with
-FROM_VIDEO_SHARE = 0.3  # of the questions whose thing is also seen at another time: the picture is from there
+VERSION = "lastseen-synth-2"  # a folder of another version is not resumed
+FROM_VIDEO_SHARE = 0.3  # of queries with another occurrence: their picture is a crop of that one
 TRIES = 4
 Progress = Callable[[int, int], None]
 
@@ -53,9 +53,9 @@ def write_dataset(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Path:
-    """Writes (or goes on writing) `episodes` episodes of a library that is one split's part already."""
+    """Writes, or resumes writing, `episodes` episodes; `open_library` must return one split."""
     root = Path(out)
-    _claim(root, {"version": VERSION, "split": split, "seed": seed, "settings": asdict(settings)})
+    _claim_folder(root, {"version": VERSION, "split": split, "seed": seed, "settings": asdict(settings)})
     entries = [root / "episodes" / f"{split}-{seed}-{number:04d}.json" for number in range(episodes)]
     missing = [number for number, entry in enumerate(entries) if not entry.exists()]
     job = partial(_write_episode, root, f"{split}-{seed}", seed, settings, device)
@@ -66,7 +66,7 @@ def write_dataset(
     return root / "annotations.json"
 
 
-def _write_lists(root: Path, split: str, entries: list[dict[str, Any]], library: Library) -> None:
+def _write_lists(root: Path, split: str, entries: list[dict[str, Any]], library: AssetLibrary) -> None:
     videos = [{"video_uid": e["uid"], "split": split, "clips": [e["clip"]]} for e in entries]
     _write_json(root / "annotations.json", {"version": VERSION, "videos": videos})
     _write_json(
@@ -80,7 +80,7 @@ def _write_lists(root: Path, split: str, entries: list[dict[str, Any]], library:
 
 
 def settings_from(size: str, fps: float, seconds: str) -> EpisodeSettings:
-    """As given on the command line: 640x480, 10, 30-300."""
+    """Settings from the command line's strings: 640x480, 10, 30-300."""
     try:
         width, height = (int(side) for side in size.split("x"))
         shortest, longest = (float(part) for part in seconds.split("-"))
@@ -93,8 +93,8 @@ def settings_from(size: str, fps: float, seconds: str) -> EpisodeSettings:
     return EpisodeSettings(width_px=width, height_px=height, fps=fps, duration_s=(shortest, longest))
 
 
-def _claim(root: Path, what: dict[str, Any]) -> None:
-    """A folder holds one dataset: another seed or size must not be mixed into it."""
+def _claim_folder(root: Path, what: dict[str, Any]) -> None:
+    """Makes the folder this dataset's; one with other settings is refused."""
     try:
         for folder in ("videos", "queries", "episodes"):
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -114,20 +114,22 @@ def _write_episode(
     first_seed: int,
     settings: EpisodeSettings,
     device: torch.device | str,
-    library: Library,
+    library: AssetLibrary,
     episode: int,
 ) -> None:
-    # An episode depends on its own number alone, however many were made before it.
+    # An episode depends only on the seed and its own number.
     uid, seed = f"{prefix}-{episode:04d}", (first_seed, episode)
     plan, rng = _plan(library, seed, settings, device)
-    runs, boxes = _film(plan, root / "videos" / f"{uid}.mp4")
-    side = sides(boxes, max(settings.width_px, settings.height_px))
-    drawn = [(number, draw_question(runs[number], side[:, number], rng)) for number in runs]
-    asked = [(number, *question) for number, question in drawn if question]
-    shown_from = [seen_from_rad(plan, n, (first + last) / 2 / TRUTH_FPS) for n, _, (first, last) in asked]
+    runs, boxes = _write_video(plan, root / "videos" / f"{uid}.mp4")
+    side = box_sides(boxes, max(settings.width_px, settings.height_px))
+    drawn = [(number, draw_query(runs[number], side[:, number], rng)) for number in runs]
+    asked = [(number, *query) for number, query in drawn if query]
+    shown_from = [
+        seen_from_rad(plan, n, (first + last) / 2 / ANNOTATION_FPS) for n, _, (first, last) in asked
+    ]
     shown = [*(plan.things[number] for number, _, _ in asked), *plan.absent]
-    pictures = _pictures(library, shown, [*shown_from, *(None for _ in plan.absent)], seed, device)
-    questions, absent = [], []
+    pictures = _all_query_pictures(library, shown, [*shown_from, *(None for _ in plan.absent)], seed, device)
+    queries, absent = [], []
     images = iter(pictures)
     for number, query_frame, answer in asked:
         thing = plan.things[number]
@@ -135,30 +137,17 @@ def _write_episode(
         others = [run for run in runs[number] if run != answer]
         if others and rng.random() < FROM_VIDEO_SHARE:
             crop = _frame_crop(others[rng.integers(len(others))], boxes[:, number], settings)
-        questions.append(
-            {
-                "annotation_uid": f"{uid}-{number}",
-                "query_sets": {
-                    "1": {
-                        "is_valid": True,
-                        "query_frame": query_frame,
-                        "object_title": thing.type,
-                        "object_uid": thing.name,
-                        "visual_crop": crop,
-                        "response_track": _boxes(answer, boxes[:, number], settings),
-                        "lt_track": [
-                            b for run in runs[number] for b in _boxes(run, boxes[:, number], settings)
-                        ],
-                    }
-                },
-            }
+        queries.append(
+            _query(
+                f"{uid}-{number}", thing, query_frame, crop, answer, runs[number], boxes[:, number], settings
+            )
         )
     for number, thing in enumerate(plan.absent):
         absent.append(
             {
                 "query_uid": f"{uid}-absent-{number}",
                 "clip_uid": uid,
-                "query_frame": round(plan.duration_s * TRUTH_FPS),
+                "query_frame": round(plan.duration_s * ANNOTATION_FPS),
                 "object_title": thing.type,
                 "object_uid": thing.name,
                 "visual_crop": _save_picture(root, f"{uid}-absent-{number}", *next(images)),
@@ -171,18 +160,41 @@ def _write_episode(
         "video_start_frame": 0,
         "video_end_frame": round(plan.duration_s * settings.fps),
         "video_fps": settings.fps,
-        "clip_fps": TRUTH_FPS,
-        "annotations": questions,
+        "clip_fps": ANNOTATION_FPS,
+        "annotations": queries,
     }
     items = sorted({asset.name for asset in plan.items()})
     entry = {"uid": uid, "clip": clip, "absent": absent, "room": plan.room.kind, "items": items}
     _write_json(root / "episodes" / f"{uid}.json", entry)
 
 
+def _query(
+    uid: str,
+    thing: Asset,
+    query_frame: int,
+    crop: dict[str, Any],
+    answer: Run,
+    runs: list[Run],
+    boxes_px: np.ndarray,
+    settings: EpisodeSettings,
+) -> dict[str, Any]:
+    """One annotation of the VQ2D schema; `boxes_px` [N, 4] are the thing's."""
+    query_set = {
+        "is_valid": True,
+        "query_frame": query_frame,
+        "object_title": thing.type,
+        "object_uid": thing.name,
+        "visual_crop": crop,
+        "response_track": _boxes(answer, boxes_px, settings),
+        "lt_track": [box for run in runs for box in _boxes(run, boxes_px, settings)],
+    }
+    return {"annotation_uid": uid, "query_sets": {"1": query_set}}
+
+
 def _plan(
-    library: Library, seed: tuple[int, int], settings: EpisodeSettings, device: torch.device | str
+    library: AssetLibrary, seed: tuple[int, int], settings: EpisodeSettings, device: torch.device | str
 ) -> tuple[EpisodePlan, np.random.Generator]:
-    """A draw that finds no room for its things is followed by another."""
+    """Drawn again with another seed if the things do not fit."""
     for attempt in range(TRIES):
         rng = np.random.default_rng([*seed, 0] if not attempt else [*seed, 2, attempt])
         try:
@@ -193,8 +205,8 @@ def _plan(
     raise AssertionError
 
 
-def _film(plan: EpisodePlan, path: Path) -> tuple[dict[int, list[Run]], np.ndarray]:
-    """Writes the video; what is visible when, as runs of truth frames, and all boxes [N, things, 4]."""
+def _write_video(plan: EpisodePlan, path: Path) -> tuple[dict[int, list[Run]], np.ndarray]:
+    """Writes the video; returns the visible runs of each thing and all boxes [N, things, 4]."""
     settings = plan.settings
     parts = []
     with VideoWriter(path, settings.width_px, settings.height_px, settings.fps) as writer:
@@ -203,12 +215,12 @@ def _film(plan: EpisodePlan, path: Path) -> tuple[dict[int, list[Run]], np.ndarr
                 writer.write(image)
             parts.append((footage.boxes_px, footage.share))
     boxes, share = (np.concatenate(rows) for rows in zip(*parts))
-    seen = sightings(boxes, share, max(settings.width_px, settings.height_px))
+    seen = annotated_visibility(boxes, share, max(settings.width_px, settings.height_px))
     return {n: runs_of(seen[:, n]) for n in range(len(plan.things))}, boxes
 
 
-def _pictures(
-    library: Library,
+def _all_query_pictures(
+    library: AssetLibrary,
     things: list[Asset],
     shown_from: list[float | None],
     seed: tuple[int, int],
@@ -217,7 +229,7 @@ def _pictures(
     for attempt in range(TRIES):
         rng = np.random.default_rng([*seed, 1, attempt])
         try:
-            return portraits(library, things, rng, seen_from_rad=shown_from, device=device)
+            return query_pictures(library, things, rng, seen_from_rad=shown_from, device=device)
         except SynthError:
             if attempt == TRIES - 1:
                 raise
@@ -243,7 +255,7 @@ def _save_picture(root: Path, name: str, image: np.ndarray, box: Box) -> dict[st
 
 
 def _frame_crop(run: Run, boxes_px: np.ndarray, settings: EpisodeSettings) -> dict[str, Any]:
-    """The frame of another occurrence on which the thing is largest."""
+    """The frame of this occurrence in which the box is largest."""
     area = [(b[2] - b[0]) * (b[3] - b[1]) for b in boxes_px[run[0] : run[1]]]
     best = run[0] + int(np.argmax(area))
     return _boxes((best, best + 1), boxes_px, settings)[0]

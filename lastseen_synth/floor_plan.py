@@ -1,4 +1,4 @@
-"""Floor plans: rooms, walls and their holes; rectangles that stand on the floor; where people can walk."""
+"""Floor plans: zones, walls and their holes; footprints of furniture; free floor to walk on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pose(x_m: float, y_m: float, z_m: float = 0.0, yaw_rad: float = 0.0) -> Tens
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """A rectangle on the floor: its middle, half its sides, and how far it is turned."""
+    """An oriented rectangle on the floor: centre, half sides and yaw."""
 
     x_m: float
     y_m: float
@@ -50,7 +50,7 @@ class Footprint:
         return [self.point(*corner) for corner in ((-x, -y), (x, -y), (x, y), (-x, y))]
 
     def overlaps(self, other: Footprint) -> bool:
-        """Two rectangles are apart if and only if an axis of one of them separates them."""
+        """Separating-axis test of two oriented rectangles."""
         dx, dy = other.x_m - self.x_m, other.y_m - self.y_m
         reach = math.hypot(self.half_x_m, self.half_y_m) + math.hypot(other.half_x_m, other.half_y_m)
         if dx * dx + dy * dy >= reach * reach:
@@ -78,7 +78,7 @@ class Footprint:
 def footprint_of(
     low_m: Sequence[float], high_m: Sequence[float], x_m: float, y_m: float, yaw_rad: float
 ) -> Footprint:
-    """Of a thing with this box in its own coordinates, put at (x, y)."""
+    """Footprint of an asset with these bounds whose origin is put at (x, y)."""
     at = Footprint(x_m=x_m, y_m=y_m, half_x_m=0.0, half_y_m=0.0, yaw_rad=yaw_rad)
     middle = at.point((low_m[0] + high_m[0]) / 2, (low_m[1] + high_m[1]) / 2)
     half_x, half_y = (high_m[0] - low_m[0]) / 2, (high_m[1] - low_m[1]) / 2
@@ -108,7 +108,7 @@ class Zone:
 
 @dataclass(frozen=True, kw_only=True)
 class Hole:
-    """A rectangle left out of a wall, in metres along it and above the floor; `filling` fits it exactly."""
+    """A rectangular hole in a wall, in metres along it and above the floor; `filling`: the asset in it."""
 
     kind: Literal["door", "window", "passage"]
     from_m: float
@@ -143,7 +143,7 @@ class Wall:
 
     @property
     def yaw_rad(self) -> float:
-        """Of a piece of furniture that has its back (+y) to the wall."""
+        """Yaw of furniture with its back (+y) to the wall."""
         return math.atan2(self.normal[0], -self.normal[1])
 
     def point(self, along_m: float, out_m: float) -> tuple[float, float]:
@@ -151,7 +151,7 @@ class Wall:
         return self.start[0] + along_m * dx + out_m * nx, self.start[1] + along_m * dy + out_m * ny
 
     def patch(self, from_m: float, to_m: float, near_m: float, far_m: float) -> Footprint:
-        """The rectangle of floor before (or behind) a stretch of it."""
+        """The rectangle of floor in front of (or behind) a section of it."""
         x, y = self.point((from_m + to_m) / 2, (near_m + far_m) / 2)
         return Footprint(
             x_m=x,
@@ -163,7 +163,7 @@ class Wall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class FloorPlan:
     zones: tuple[Zone, ...]
     walls: tuple[Wall, ...]
     height_m: float
@@ -175,15 +175,15 @@ class Plan:
                     yield wall, hole
 
     def ways(self, reach_m: float) -> list[Footprint]:
-        """Floor that must stay free so that doors and passages can be used."""
+        """Floor that must stay free in front of doors and passages."""
         return [w.patch(h.from_m, h.to_m, 0.0, reach_m) for w, h in self.holes("door", "passage")]
 
 
-def draw_plan(
+def draw_floor_plan(
     rng: np.random.Generator, openings: Sequence[Asset] = (), *, largest_m: tuple[float, float] = (7.0, 6.0)
-) -> Plan:
-    """One room, or two with a way between them (as wide as the room: an L). Some holes are made for one of
-    the `openings`, doors and windows of a library."""
+) -> FloorPlan:
+    """One room, or two joined by a passage (an L shape if it is as wide as the room). Some holes are sized
+    for one of the `openings`: door and window assets."""
     width, depth = (3.0 + (most - 3.0) * rng.beta(1.5, 2.2) for most in largest_m)  # few are very large
     height = rng.uniform(2.4, 3.0)
     zones = [Zone(x0_m=0.0, y0_m=0.0, x1_m=width, y1_m=depth)]
@@ -210,7 +210,7 @@ def draw_plan(
             walls = _with_hole(walls, number, "door", height, openings, rng)
         for _ in range(windows):
             walls = _with_hole(walls, number, "window", height, openings, rng)
-    return Plan(zones=tuple(zones), walls=tuple(walls), height_m=height)
+    return FloorPlan(zones=tuple(zones), walls=tuple(walls), height_m=height)
 
 
 def _walls_of(number: int, zone: Zone) -> list[Wall]:
@@ -235,7 +235,7 @@ def _with_hole(
     openings: Sequence[Asset],
     rng: np.random.Generator,
 ) -> list[Wall]:
-    """A door or a window in some wall of the zone where there is space; none if there is not."""
+    """Adds a door or window to a random wall of the zone that has space; unchanged if none has."""
     for _ in range(12):
         number = int(rng.choice([i for i, wall in enumerate(walls) if wall.zone == zone]))
         wall = walls[number]
@@ -259,7 +259,7 @@ def _with_hole(
 def _hole_size(
     kind: Literal["door", "window"], height_m: float, openings: Sequence[Asset], rng: np.random.Generator
 ) -> tuple[float, float, float, Asset | None]:
-    """Width, lower and upper edge, and what was made for it."""
+    """Width, lower and upper edge, and the asset that fills it, if any."""
     fillings = [
         a
         for a in openings
@@ -281,7 +281,7 @@ def _hole_size(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FreeSpace:
-    """Where a standing person may be: one connected area.
+    """Free floor for a standing person: one connected area on a grid.
 
     | origin_m | (x, y) of the outer corner of cell [0, 0]       |
     | open     | bool [rows (y), columns (x)] of cells `cell_m` wide |
@@ -308,7 +308,7 @@ class FreeSpace:
         return float(self.open.sum()) * self.cell_m**2
 
 
-def free_space(plan: Plan, obstacles: Iterable[Footprint], *, cell_m: float = 0.1) -> FreeSpace:
+def free_space(plan: FloorPlan, obstacles: Iterable[Footprint], *, cell_m: float = 0.1) -> FreeSpace:
     """The largest connected area where a person of radius PERSON_RADIUS_M touches nothing."""
     x0, y0 = min(z.x0_m for z in plan.zones), min(z.y0_m for z in plan.zones)
     x1, y1 = max(z.x1_m for z in plan.zones), max(z.y1_m for z in plan.zones)

@@ -1,6 +1,6 @@
-"""What stands where in front of a backdrop: groups of things on stands, on the ground or in mid-air.
+"""Scenes in front of a backdrop: groups of props on furniture, on the ground or in mid-air.
 
-Everything is placed by one rule, the thing that will be asked for too: having been put there says nothing.
+The queried thing is placed by the same rule as all other props, so that its placement gives nothing away.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from lastseen_synth.backdrop import Backdrop
-from lastseen_synth.cast import Brightness, Cast, Prop
 from lastseen_synth.geometry import Poses
 from lastseen_synth.meshes import Material, Mesh, MeshScene, SceneBuilder
+from lastseen_synth.object_pool import Brightness, ObjectPool, Prop
 from lastseen_synth.shadow import Lights
 from lastseen_synth.texture import colour_texture
 
@@ -25,7 +25,7 @@ FURNITURE_SHARE = 0.6  # of stands; the others are blocks and boards
 
 @dataclass(frozen=True, kw_only=True)
 class Contact:
-    """A footprint on the ground or a stand, darkened around where the thing touches it."""
+    """Footprint of a prop on its support, for a contact shadow."""
 
     place_m: tuple[float, float, float]
     half_m: tuple[float, float]
@@ -35,8 +35,8 @@ class Contact:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What moves with the head: at `points_m` [K, 3] of the camera's axes at `times_s` [K], in between on the
-    way. `pose` [4, 4] turns it and puts its middle at the origin, x right, y away from the viewer, z up."""
+    """A prop that moves with the head, along `points_m` [K, 3] in camera coordinates at `times_s` [K]. `pose`
+    [4, 4] rotates it and centres it at the origin, x right, y away from the viewer, z up."""
 
     instance: int
     times_s: np.ndarray
@@ -45,7 +45,7 @@ class Carried:
     sway_rad: float
 
     def transforms(self, world_to_camera: Tensor, moments_s: Tensor) -> Tensor:
-        """float64 [S, 4, 4] into the world, at these moments [S] of the head."""
+        """float64 [S, 4, 4] to world coordinates, at these moments [S] of the head."""
         times = moments_s.cpu().numpy()
         smooth = np.stack([np.interp(times, self.times_s, column) for column in self.points_m.T], 1)
         smooth += 0.006 * np.sin(times[:, None] * np.array([5.1, 6.7, 4.3]) + np.arange(3))
@@ -61,15 +61,15 @@ _UPRIGHT = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])  # x right, y away, z 
 
 
 @dataclass(kw_only=True)
-class Stage:
-    """Filled piece by piece.
+class PhotoScene:
+    """A scene under construction.
 
-    | contacts  | where things touch what they stand on                             |
-    | points_m  | [3] each: middles of the things                                   |
-    | thing     | instance of the one asked for, None if it is not there            |
-    | thing_m   | [3]: where it is, or what stands in its place                     |
-    | nearest_m | how far the viewer may step at most before walking into something |
-    | names     | of everything there is, photographs of the backdrop included       |
+    | contacts  | footprints of props on their supports                             |
+    | points_m  | [3] each: centres of the props                                    |
+    | thing     | instance of the queried thing, None if it is absent               |
+    | thing_m   | [3]: position of it, or of its substitute                         |
+    | nearest_m | distance to the nearest prop                                      |
+    | names     | of all items, including photographs of the backdrop               |
     """
 
     backdrop: Backdrop
@@ -91,7 +91,7 @@ class Stage:
         return self.builder.build(device)
 
     def poses(self, world_to_camera: Tensor, moments_s: Tensor) -> Poses | None:
-        """Of what is carried."""
+        """Poses of the carried props."""
         if not self.carried:
             return None
         transforms = [carried.transforms(world_to_camera, moments_s) for carried in self.carried]
@@ -100,7 +100,7 @@ class Stage:
     def put(
         self, prop: Prop, place_m: np.ndarray, facing_rad: float, tilt_rad: tuple[float, float] = (0.0, 0.0)
     ) -> int:
-        """For a viewer who looks along `facing_rad`; an upright prop stands on `place_m`."""
+        """Puts a prop on `place_m`, oriented for a viewer who looks along `facing_rad`."""
         turn = facing_rad - np.pi / 2 + prop.spin_rad
         transform = centred(prop, _turned(turn) @ _tilted(*tilt_rad))
         middle = place_m + np.array([0, 0, prop.size_m[2] / 2])
@@ -109,19 +109,21 @@ class Stage:
         return self.builder.add(prop.mesh, prop.materials, torch.from_numpy(transform))
 
     def rest(self, prop: Prop, place_m: np.ndarray, facing_rad: float) -> int:
-        """`put`, with the shade of something that lies there."""
+        """`put`, with a contact shadow."""
         width, depth, height = prop.size_m.tolist()
-        self.touch(place_m, (width / 2, max(depth / 2, 0.01)), facing_rad - np.pi / 2 + prop.spin_rad, height)
+        self.add_contact(
+            place_m, (width / 2, max(depth / 2, 0.01)), facing_rad - np.pi / 2 + prop.spin_rad, height
+        )
         return self.put(prop, place_m, facing_rad)
 
-    def touch(
+    def add_contact(
         self, place_m: np.ndarray, half_m: tuple[float, float], turn_rad: float, height_m: float
     ) -> None:
         x, y, z = place_m.tolist()
         self.contacts.append(Contact(place_m=(x, y, z), half_m=half_m, turn_rad=turn_rad, height_m=height_m))
 
     def carry(self, prop: Prop, times_s: np.ndarray, points_m: np.ndarray, *, sway_rad: float) -> int:
-        """Something in the wearer's hand, or that passes before his eyes; see `Carried`."""
+        """Adds a prop that moves with the head; see `Carried`."""
         number = self.builder.add(prop.mesh, prop.materials)
         pose = centred(prop, _turned(prop.spin_rad))
         self.carried.append(
@@ -131,7 +133,7 @@ class Stage:
 
 
 def centred(prop: Prop, rotation: np.ndarray) -> np.ndarray:
-    """[4, 4]: turned about its middle, which goes to the origin."""
+    """[4, 4]: rotated about its centre, which moves to the origin."""
     transform = np.eye(4)
     transform[:3, :3] = rotation
     transform[:3, 3] = -rotation @ (prop.low_m + prop.size_m / 2)
@@ -151,15 +153,15 @@ def _tilted(forward: float, sideways: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
-    """Where a group is, seen from the middle of the backdrop. kind: stand, ground or air."""
+class GroupPlace:
+    """Place of a group of props relative to the centre of the backdrop. kind: stand, ground or air."""
 
     yaw_rad: float
     distance_m: float
     kind: str
 
     def local(self, right_m: float, back_m: float, z_m: float) -> np.ndarray:
-        """A point of the world: to the right, further away, up."""
+        """World coordinates of a point: to the right, further away, up."""
         ahead = np.array([np.cos(self.yaw_rad), np.sin(self.yaw_rad)])
         right = np.array([ahead[1], -ahead[0]])
         return np.array([*(ahead * (self.distance_m + back_m) + right * right_m), z_m])
@@ -174,7 +176,7 @@ class Spot:
 
 @dataclass(frozen=True, kw_only=True)
 class _Footprint:
-    """What a group needs, in the axes of its spot."""
+    """Extent of a group, in the axes of its place."""
 
     left_m: float
     right_m: float
@@ -194,10 +196,10 @@ class _Footprint:
         return (self.left_m + self.right_m) / 2
 
 
-def fill(
-    stage: Stage,
-    cast: Cast,
-    spot: Spot,
+def place_group(
+    photo_scene: PhotoScene,
+    pool: ObjectPool,
+    spot: GroupPlace,
     props: Sequence[Prop],
     rng: np.random.Generator,
     *,
@@ -218,78 +220,84 @@ def fill(
         back_m=reach,
     )
     spot = replace(spot, distance_m=max(spot.distance_m, 0.18 - needs.front_m))
-    height_m = _support(stage, cast, spot, needs, rng)
+    height_m = _support(photo_scene, pool, spot, needs, rng)
     placed = []
     for number, (prop, right, radius) in enumerate(zip(props, centres.tolist(), radii)):
         back = float(rng.uniform(-0.6, 0.6)) * (reach - radius)
         rise = height_m + (float(rng.normal(0, 0.1)) * spot.distance_m if spot.kind == "air" else 0.0)
-        instance = _stand(stage, spot, prop, spot.local(right, back, rise), rng)
-        placed.append((instance, stage.points_m[-1]))
+        instance = _stand(photo_scene, spot, prop, spot.local(right, back, rise), rng)
+        placed.append((instance, photo_scene.points_m[-1]))
         if hidden and number == hidden[0]:
             before = hidden[1]
             aside = float(rng.uniform(-1, 1)) * 0.8 * (radius + _radius(before))
             lift = float(rng.normal(0, 0.3)) * prop.size_m[2] if spot.kind == "air" else 0.0
             place = spot.local(right + aside, back - radius - _radius(before) - 0.01, rise + lift)
-            _stand(stage, spot, before, place, rng)
-    stage.nearest_m = min(stage.nearest_m, spot.distance_m + needs.front_m)
+            _stand(photo_scene, spot, before, place, rng)
+    photo_scene.nearest_m = min(photo_scene.nearest_m, spot.distance_m + needs.front_m)
     return placed
 
 
 def _radius(prop: Prop) -> float:
-    """Half of what it needs to the sides, however it is turned. Cards all face the viewer."""
+    """Half its horizontal extent under any rotation; cards all face the viewer."""
     return float(np.hypot(*prop.size_m[:2]) if prop.cutout is None else prop.size_m[0]) / 2
 
 
-def _stand(stage: Stage, spot: Spot, prop: Prop, place_m: np.ndarray, rng: np.random.Generator) -> int:
+def _stand(
+    photo_scene: PhotoScene, spot: GroupPlace, prop: Prop, place_m: np.ndarray, rng: np.random.Generator
+) -> int:
     if spot.kind == "air":
         forward, sideways = rng.normal(0, [0.2, 0.25]).tolist()
-        return stage.put(prop, place_m, spot.yaw_rad, (forward, sideways))
-    return stage.rest(prop, place_m, spot.yaw_rad)
+        return photo_scene.put(prop, place_m, spot.yaw_rad, (forward, sideways))
+    return photo_scene.rest(prop, place_m, spot.yaw_rad)
 
 
-def _support(stage: Stage, cast: Cast, spot: Spot, needs: _Footprint, rng: np.random.Generator) -> float:
-    """The height of what the group stands on, which is added too."""
-    eye = stage.backdrop.eye_m
+def _support(
+    photo_scene: PhotoScene, pool: ObjectPool, spot: GroupPlace, needs: _Footprint, rng: np.random.Generator
+) -> float:
+    """Adds the support of a group; returns its height."""
+    eye = photo_scene.backdrop.eye_m
     if spot.kind == "ground":
         return 0.0
     if spot.kind == "air":
         return eye + float(rng.normal(-0.25, 0.2)) * spot.distance_m
     if rng.random() < FURNITURE_SHARE:
-        for number in rng.permutation(len(cast.stands))[:12]:
-            asset, top = cast.stands[number]
+        for number in rng.permutation(len(pool.stands))[:12]:
+            asset, top = pool.stands[number]
             if top.x1_m - top.x0_m < 0.8 * needs.width_m or top.y1_m - top.y0_m < 0.9 * needs.depth_m:
                 continue
             if top.z_m > eye - 0.3 or asset.lo_m[1] + top.y0_m < -spot.distance_m:
                 continue
             mesh, materials = asset.load()
-            # The group stands at the front of the top; fronts look to -y, as the spot's own does.
+            # The group stands at the front edge of the support; fronts face -y.
             shift = np.array([needs.middle_m - (top.x0_m + top.x1_m) / 2, needs.front_m - top.y0_m - 0.03, 0])
             frame = spot.frame()
             frame[:3, 3] += frame[:3, :3] @ shift
-            stage.builder.add(mesh, materials, torch.from_numpy(frame))
+            photo_scene.builder.add(mesh, materials, torch.from_numpy(frame))
             (x0, y0, _), (x1, y1, _) = asset.lo_m, asset.hi_m
             foot = frame[:3, 3] + frame[:3, :3] @ np.array([(x0 + x1) / 2, (y0 + y1) / 2, 0])
-            stage.touch(foot, ((x1 - x0) / 2, (y1 - y0) / 2), spot.yaw_rad - np.pi / 2, 0.5)
+            photo_scene.add_contact(foot, ((x1 - x0) / 2, (y1 - y0) / 2), spot.yaw_rad - np.pi / 2, 0.5)
             return top.z_m
     aside, before, behind = rng.uniform([0.03, 0.01, 0.02], [0.6, 0.08, 0.4]).tolist()
     height = eye - float(rng.uniform(0.25, 0.75)) * min(spot.distance_m, 1.4)
     bottom = 0.0 if rng.random() < 0.6 else height - float(rng.uniform(0.02, 0.07))  # a cabinet or a board
     corner = np.array([needs.left_m - aside, needs.front_m - before, bottom])
     size = np.array([needs.width_m + 2 * aside, needs.depth_m + before + behind, height - bottom])
-    mesh, material = _block(corner, size, cast, rng)
-    stage.builder.add(mesh, (material,), torch.from_numpy(spot.frame()))
+    mesh, material = _block(corner, size, pool, rng)
+    photo_scene.builder.add(mesh, (material,), torch.from_numpy(spot.frame()))
     if bottom == 0:
         right, back, _ = (corner + size / 2).tolist()
         foot = spot.local(right, back, 0)
-        stage.touch(foot, (float(size[0]) / 2, float(size[1]) / 2), spot.yaw_rad - np.pi / 2, height)
+        photo_scene.add_contact(
+            foot, (float(size[0]) / 2, float(size[1]) / 2), spot.yaw_rad - np.pi / 2, height
+        )
     return height
 
 
 def _block(
-    corner: np.ndarray, size: np.ndarray, cast: Cast, rng: np.random.Generator
+    corner: np.ndarray, size: np.ndarray, pool: ObjectPool, rng: np.random.Generator
 ) -> tuple[Mesh, Material]:
-    """A box, its texture in true size."""
-    surface = cast.surfaces[int(rng.integers(len(cast.surfaces)))] if cast.surfaces else None
+    """A textured box in real-world texture scale."""
+    surface = pool.surfaces[int(rng.integers(len(pool.surfaces)))] if pool.surfaces else None
     tile = surface.metres if surface else 1.0
     positions: list[np.ndarray] = []
     normals, uv, triangles = [], [], []
@@ -318,8 +326,8 @@ def _block(
     return mesh, Material(texture=texture, tint=(red, green, blue), specular=0.03)
 
 
-def contact_shade(contacts: Sequence[Contact], points_m: Tensor) -> Tensor:
-    """float32 [B, 1, H, W]: how much light remains at points [B, 3, H, W] near where things touch."""
+def contact_shadow(contacts: Sequence[Contact], points_m: Tensor) -> Tensor:
+    """float32 [B, 1, H, W]: light factor of contact shadows at points [B, 3, H, W]."""
     x, y, z = points_m.unbind(1)
     light = torch.ones_like(x)
     for contact in contacts:

@@ -1,9 +1,9 @@
-"""Where things can rest: grids of free height over every flat place, found in the meshes themselves."""
+"""Support grids: free height above every support surface, computed from the meshes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,18 +11,18 @@ import numpy as np
 from torch import Tensor
 
 from lastseen_synth.assets import Asset, Support
-from lastseen_synth.layout import Footprint, FreeSpace, Plan, Zone
+from lastseen_synth.floor_plan import FloorPlan, Footprint, FreeSpace, Zone
 from lastseen_synth.meshes import Mesh
 
 CELL_M = 0.01
 FLOOR_CELL_M = 0.02
-FLAT_M = 0.0015  # how far a surface may be from level to count as the support's
-MAX_HEIGHT_M = 0.7  # of anything put on a surface; free height above that is not told apart
+FLAT_M = 0.0015  # height tolerance of a support surface
+MAX_HEIGHT_M = 0.7  # of objects on a surface; free height is capped here
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Seat:
-    """A free place found on a Rest: in its own coordinates."""
+class Placement:
+    """A free place found on a SupportGrid, in its coordinates."""
 
     x_m: float
     y_m: float
@@ -31,10 +31,10 @@ class Seat:
     cells: tuple[np.ndarray, np.ndarray]
 
 
-class Rest:
-    """A flat place in the room and how much height is free over each cell of it (0: not to be stood on).
+class SupportGrid:
+    """A flat surface in the room and the free height above each of its cells (0: not usable).
 
-    | owner | solid it belongs to                                                             |
+    | owner | number of the solid it belongs to                                               |
     | frame | [4, 4] from its coordinates to the room's                                       |
     | clear | float32 [ny, nx]; cell [0, 0] begins at `origin_m` in its coordinates            |
     | level | float32 [ny, nx] height of the surface in its coordinates                       |
@@ -61,7 +61,7 @@ class Rest:
 
     @property
     def height_m(self) -> float:
-        """Of the surface over the floor."""
+        """Height of the surface above the floor."""
         return float(self.frame[2, 3]) + float(self.level.max(initial=0.0))
 
     @property
@@ -78,8 +78,8 @@ class Rest:
         near_m: tuple[float, float] | None = None,
         front: bool = False,
         tries: int = 60,
-    ) -> Seat | None:
-        """A place for a box of this footprint: as near to a point or the front as can be, or anywhere."""
+    ) -> Placement | None:
+        """A place for a box of this footprint: near a point, near the front edge, or anywhere."""
         rows, columns = np.nonzero(self.clear >= height_m + 0.005)
         if not len(rows):
             return None
@@ -103,10 +103,10 @@ class Rest:
         cells = (row[best], column[best])
         x, y = self._middle(rows[order[best]], columns[order[best]])
         z = float(self.level[cells].max())
-        return Seat(x_m=float(x), y_m=float(y), z_m=z, yaw_rad=yaw_rad, cells=cells)
+        return Placement(x_m=float(x), y_m=float(y), z_m=z, yaw_rad=yaw_rad, cells=cells)
 
-    def hang(self, place: Footprint, low_m: float) -> None:
-        """Something hangs over it, from this height above the floor on."""
+    def limit_height(self, place: Footprint, low_m: float) -> None:
+        """Limits the free height below an object that hangs at this height above the floor."""
         y, x = ((np.arange(n) + 0.5) * self.cell_m + o for n, o in zip(self.clear.shape, self.origin_m[::-1]))
         local = np.stack(np.meshgrid(x, y), 2)
         frame = self.frame.numpy()
@@ -114,14 +114,19 @@ class Rest:
         free = np.maximum(low_m - float(frame[2, 3]) - self.level, 0)
         self.clear[beneath] = np.minimum(self.clear, free)[beneath]
 
-    def take(self, seat: Seat) -> None:
-        self.clear[seat.cells] = 0.0
+    def take(self, placement: Placement) -> None:
+        self.clear[placement.cells] = 0.0
 
-    def matrix(self, seat: Seat) -> np.ndarray:
-        """[4, 4]: from a thing that stands on z = 0 at its origin to the room."""
-        cos, sin = math.cos(seat.yaw_rad), math.sin(seat.yaw_rad)
+    def matrix(self, placement: Placement) -> np.ndarray:
+        """[4, 4]: from coordinates of an object that stands on z = 0 at its origin to the room."""
+        cos, sin = math.cos(placement.yaw_rad), math.sin(placement.yaw_rad)
         local = np.array(
-            [[cos, -sin, 0, seat.x_m], [sin, cos, 0, seat.y_m], [0, 0, 1, seat.z_m], [0, 0, 0, 1]]
+            [
+                [cos, -sin, 0, placement.x_m],
+                [sin, cos, 0, placement.y_m],
+                [0, 0, 1, placement.z_m],
+                [0, 0, 0, 1],
+            ]
         )
         return self.frame.numpy() @ local
 
@@ -139,28 +144,28 @@ class Rest:
         return row[touched], column[touched]
 
 
-def rests_on(asset: Asset, mesh: Mesh, owner: int, transform: Tensor, use: str) -> list[Rest]:
-    """The supports of an asset that is shown as this mesh."""
-    rests = []
+def support_grids(asset: Asset, mesh: Mesh, owner: int, transform: Tensor, use: str) -> list[SupportGrid]:
+    """One grid for each usable support of an asset rendered with this mesh."""
+    grids = []
     for support in asset.supports:
         clear, level = _free_height(mesh, support)
         if (clear > 0.03).sum() * CELL_M**2 > 0.01:
-            rests.append(_rest(support, clear, level, owner, transform, use))
-    return rests
+            grids.append(_support_grid(support, clear, level, owner, transform, use))
+    return grids
 
 
-def top_rest(asset: Asset, mesh: Mesh, owner: int, transform: Tensor) -> Rest:
-    """The upper side of a box, for a little more on top of it."""
+def top_grid(asset: Asset, mesh: Mesh, owner: int, transform: Tensor) -> SupportGrid:
+    """The top of a box-shaped object, for stacking."""
     (x0, y0, _), (x1, y1, z1) = asset.lo_m, asset.hi_m
     support = Support(z_m=z1, x0_m=x0, y0_m=y0, x1_m=x1, y1_m=y1, clearance_m=0.25)
-    return _rest(support, *_free_height(mesh, support), owner, transform, "stack")
+    return _support_grid(support, *_free_height(mesh, support), owner, transform, "stack")
 
 
-def _rest(
+def _support_grid(
     support: Support, clear: np.ndarray, level: np.ndarray, owner: int, transform: Tensor, use: str
-) -> Rest:
+) -> SupportGrid:
     origin = (support.x0_m, support.y0_m)
-    return Rest(
+    return SupportGrid(
         owner=owner, frame=transform, origin_m=origin, clear=clear.copy(), level=level, cell_m=CELL_M, use=use
     )
 
@@ -173,8 +178,8 @@ def _free_height(mesh: Mesh, support: Support) -> tuple[np.ndarray, np.ndarray]:
 def free_height(
     positions_m: np.ndarray, triangles: np.ndarray, support: Support
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Looks at all triangles over the support: a cell counts if the surface is there, level, and not at its
-    edge; what else stands there limits the height."""
+    """Free height and surface level per cell: a cell is usable if the surface is there, level, and not at its
+    edge; triangles above limit the height."""
     nx = int((support.x1_m - support.x0_m) / CELL_M + 1e-6)
     ny = int((support.y1_m - support.y0_m) / CELL_M + 1e-6)
     ceiling = min(support.clearance_m, MAX_HEIGHT_M)
@@ -205,7 +210,7 @@ def free_height(
 
 
 def surface_points(corners_m: np.ndarray, spacing_m: float) -> np.ndarray:
-    """Points at most about `spacing_m` apart all over triangles [F, 3, 3]: [N, 3]."""
+    """Points [N, 3] on triangles [F, 3, 3], at most about `spacing_m` apart."""
     if not len(corners_m):
         return np.zeros((0, 3))
     edges = np.linalg.norm(np.roll(corners_m, -1, 1) - corners_m, axis=2)
@@ -213,7 +218,7 @@ def surface_points(corners_m: np.ndarray, spacing_m: float) -> np.ndarray:
     a, b, c = (np.take_along_axis(corners_m, ((longest + k) % 3)[:, None, None], 1)[:, 0] for k in range(3))
     length = edges.max(1)
     area2 = np.linalg.norm(np.cross(b - a, c - a), axis=1)
-    # From the longest side towards the corner opposite; powers of two: few sizes, few passes.
+    # Rows parallel to the longest side; counts are powers of two, so that few groups are needed.
     along, up = (
         np.exp2(np.ceil(np.log2(np.clip(size / spacing_m, 1, 512)))).astype(int)
         for size in (length, area2 / np.maximum(length, 1e-9))
@@ -227,10 +232,10 @@ def surface_points(corners_m: np.ndarray, spacing_m: float) -> np.ndarray:
     return np.concatenate(points)
 
 
-def floor_rest(
-    plan: Plan, zone: Zone, owner: int, free: FreeSpace, obstacles: Iterable[Footprint], frame: Tensor
-) -> Rest:
-    """The floor of a zone where nobody walks: along walls and beside furniture."""
+def floor_grid(
+    plan: FloorPlan, zone: Zone, owner: int, free: FreeSpace, obstacles: Iterable[Footprint], frame: Tensor
+) -> SupportGrid:
+    """The floor of a zone outside the walkable area: along walls and beside furniture."""
     nx, ny = (int(side / FLOOR_CELL_M) for side in (zone.x1_m - zone.x0_m, zone.y1_m - zone.y0_m))
     x = (np.arange(nx) + 0.5) * FLOOR_CELL_M + zone.x0_m
     y = (np.arange(ny) + 0.5) * FLOOR_CELL_M + zone.y0_m
@@ -243,7 +248,7 @@ def floor_rest(
     for way in plan.ways(0.6):
         closed |= way.distance_m(centres) <= 0
     clear = np.where(walked | closed, 0.0, MAX_HEIGHT_M).astype(np.float32)
-    return Rest(
+    return SupportGrid(
         owner=owner,
         frame=frame,
         origin_m=(zone.x0_m, zone.y0_m),
@@ -252,52 +257,3 @@ def floor_rest(
         cell_m=FLOOR_CELL_M,
         use="floor",
     )
-
-
-class Sight:
-    """Straight lines between points of a room, and whether something is in between."""
-
-    def __init__(self) -> None:
-        self._low = np.zeros((0, 3))
-        self._high = np.zeros((0, 3))
-        self._corners: list[np.ndarray] = []
-
-    def add(self, positions_m: np.ndarray, triangles: np.ndarray, transform: np.ndarray) -> None:
-        """Numbered as added."""
-        world = positions_m @ transform[:3, :3].T + transform[:3, 3]
-        self._low = np.concatenate([self._low, world.min(0, keepdims=True)])
-        self._high = np.concatenate([self._high, world.max(0, keepdims=True)])
-        self._corners.append(world[triangles].astype(np.float32))
-
-    def blocked(self, eyes_m: np.ndarray, targets_m: np.ndarray, ignore: Sequence[int] = ()) -> np.ndarray:
-        """bool [K] for lines between eyes [K, 3] and targets [K, 3]."""
-        ray = targets_m - eyes_m
-        with np.errstate(divide="ignore", invalid="ignore"):
-            a = (self._low - eyes_m[:, None]) / ray[:, None]
-            b = (self._high - eyes_m[:, None]) / ray[:, None]
-        enters = np.fmax(np.fmin(a, b).max(2), 0.0)
-        leaves = np.fmin(np.fmax(a, b).min(2), 1.0)
-        near = enters <= leaves
-        near[:, list(ignore)] = False
-        found = np.zeros(len(eyes_m), bool)
-        for solid in np.flatnonzero(near.any(0)):
-            lines = np.flatnonzero(near[:, solid] & ~found)
-            if len(lines):
-                found[lines] = _hits(self._corners[solid], eyes_m[lines], ray[lines])
-        return found
-
-
-def _hits(corners: np.ndarray, eyes: np.ndarray, rays: np.ndarray) -> np.ndarray:
-    """Möller and Trumbore's test of every line with every triangle, as products of matrices: bool [K]."""
-    p0, side1, side2 = corners[:, 0], corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    eyes, rays = eyes.T.astype(np.float32), rays.T.astype(np.float32)
-    normal = np.cross(side1, side2)
-    moment = np.cross(eyes, rays, axis=0)
-    det = -(normal @ rays)
-    u = side2 @ moment - np.cross(side2, p0) @ rays
-    v = np.cross(side1, p0) @ rays - side1 @ moment
-    t = normal @ eyes - (normal * p0).sum(1, keepdims=True)
-    sign = np.sign(det)
-    u, v, t, det = u * sign, v * sign, t * sign, np.abs(det)
-    hit = (u >= 0) & (v >= 0) & (u + v <= det) & (t > 0.001 * det) & (t < 0.999 * det) & (det > 0)
-    return hit.any(0)

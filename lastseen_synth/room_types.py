@@ -1,4 +1,4 @@
-"""What a kind of room has in it, and how it is grouped: chairs at tables, tables before sofas."""
+"""Room types: which furniture each has, and furniture groups such as a table with chairs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lastseen_synth.assets import Library
+from lastseen_synth.assets import AssetLibrary
+from lastseen_synth.floor_plan import FloorPlan, Footprint, free_space
 from lastseen_synth.furniture import Arrangement, Piece, stand, wall_board
-from lastseen_synth.layout import Footprint, Plan, free_space
 from lastseen_synth.shell import one_of
 
 MIN_FREE_SHARE, MIN_FREE_M2 = 0.17, 1.8  # of the floor, for walking
-# Chance of each role in each kind of room; above 1: that many, and one more by chance.
-PROGRAMMES: dict[str, dict[str, float]] = {
+# Expected number of pieces or groups per room type, for a room of 10 m2; the fraction is a probability.
+FURNITURE_BY_ROOM_TYPE: dict[str, dict[str, float]] = {
     "living": {
         "sofa group": 1.0, "shelf": 1.3, "dining group": 0.5, "low_unit": 0.6, "armchair": 0.7,
         "cabinet": 0.6, "lamp": 0.6, "plant": 0.9, "wall_tv": 0.25, "music": 0.15, "hearth": 0.15,
@@ -41,7 +41,7 @@ PROGRAMMES: dict[str, dict[str, float]] = {
 SHARE_OF_ROOMS = {
     "living": 0.3, "bedroom": 0.2, "kitchen": 0.22, "office": 0.16, "workshop": 0.07, "bathroom": 0.05,
 }  # fmt: skip
-# What goes to walls that are still bare.
+# Roles for walls that are still empty.
 FILLERS = (
     "shelf", "shelf", "cabinet", "low_unit", "plant", "odd", "bedside", "armchair", "lamp", "desk", "tall",
 )  # fmt: skip
@@ -49,12 +49,12 @@ WALL_TV_M = 1.0  # height of its lower edge
 
 
 def arrange(
-    plan: Plan, library: Library, rng: np.random.Generator, *, kind: str, max_triangles: int
+    plan: FloorPlan, library: AssetLibrary, rng: np.random.Generator, *, kind: str, max_triangles: int
 ) -> list[Piece]:
-    """Furniture of a kind of room. What leaves too little floor to walk on is taken out again."""
+    """Furniture for a room type. Pieces that leave too little free floor are removed again."""
     room = Arrangement(plan, library, rng, max_triangles=max_triangles)
     area = sum(zone.area_m2 for zone in plan.zones)
-    for step, often in PROGRAMMES[kind].items():
+    for step, often in FURNITURE_BY_ROOM_TYPE[kind].items():
         often *= min(2.4, 0.6 + area / 24)  # large rooms hold more of everything
         for _ in range(int(often) + int(rng.random() < often % 1)):
             _tried(room, GROUPS.get(step, _single(step)))
@@ -74,14 +74,14 @@ def _tried(room: Arrangement, step: Callable[[Arrangement], None]) -> None:
         room.take_back()
 
 
-def _walkable(plan: Plan, pieces: Sequence[Piece]) -> bool:
+def _walkable(plan: FloorPlan, pieces: Sequence[Piece]) -> bool:
     free = free_space(plan, [p.footprint for p in pieces if p.low_m < 1.8])
     if free.area_m2 < max(MIN_FREE_M2, MIN_FREE_SHARE * sum(zone.area_m2 for zone in plan.zones)):
         return False
     return all((free.holds(free_cells) > 0).any() for free_cells in _zone_cells(plan))
 
 
-def _zone_cells(plan: Plan) -> list[np.ndarray]:
+def _zone_cells(plan: FloorPlan) -> list[np.ndarray]:
     grids = []
     for zone in plan.zones:
         x, y = np.arange(zone.x0_m, zone.x1_m, 0.1), np.arange(zone.y0_m, zone.y1_m, 0.1)
@@ -107,7 +107,7 @@ def _single(role: str) -> Callable[[Arrangement], None]:
 
 
 def _sofa_group(room: Arrangement) -> None:
-    """A sofa, a low table before it, and what it looks at on the other side."""
+    """A sofa, a low table in front of it, and a low unit at the opposite wall."""
     sofa_asset = room.pick("sofa")
     if sofa_asset is None:
         return
@@ -207,7 +207,7 @@ def _counter_run(room: Arrangement) -> None:
 
 
 def _longest_free(room: Arrangement, number: int) -> tuple[float, float]:
-    """Start and length of the longest stretch of a wall without doors and passages."""
+    """Start and length of the longest section of a wall without doors and passages."""
     wall = room.plan.walls[number]
     best, start = (0.0, 0.0), 0.0
     stops = sorted((h.from_m - 0.1, h.to_m + 0.1) for h in wall.holes if h.low_m < 0.85)

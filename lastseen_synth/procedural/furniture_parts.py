@@ -1,7 +1,7 @@
-"""How furniture is put together: shared woods and fabrics, boards, cushions, legs and drawers.
+"""Parts of procedural furniture: shared wood and fabric materials, boards, cushions, legs and drawers.
 
-Every maker plans one piece from a random generator: its size and its supports are known at once, and its
-parts and materials are made when it is loaded.
+Every maker draws the Blueprint of one piece: its size and supports are known at once, its parts and materials
+are built when it is loaded.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 
 from lastseen_synth.assets import Support
 from lastseen_synth.meshes import Material
+from lastseen_synth.procedural.blueprint import GLOSSY, SATIN, Blueprint, plain
 from lastseen_synth.procedural.patterns import fabric_colour, rgb, weave, wood, wood_colour
-from lastseen_synth.procedural.plan import GLOSSY, SATIN, Plan, plain
-from lastseen_synth.shapes import Part, box, rotation, turned
+from lastseen_synth.shapes import Part, box, revolved, rotation
 from lastseen_synth.texture import picture_texture
 
 Rng = np.random.Generator
 Corner = tuple[float, float, float]
-Makers = dict[str, tuple[tuple[Callable[[Rng], Plan], int], ...]]  # type -> what plans a piece, how many
+Makers = dict[str, tuple[tuple[Callable[[Rng], Blueprint], int], ...]]  # type -> (maker, count), ...
 WOOD, SECOND, METAL = 0, 1, 2  # materials of a wooden piece
-WOOD_M, FABRIC_M = 0.6, 0.4  # what a tile covers
+WOOD_M, FABRIC_M = 0.6, 0.4  # size of a texture tile
 STYLES = 7
-KNOB_M = 0.027  # how far a knob stands out of its drawer
+KNOB_M = 0.027  # by which a knob protrudes from its drawer
 
 
 @cache
@@ -70,7 +70,7 @@ def fabrics_of(rng: Rng) -> Callable[[], list[Material]]:
 def board(low: Corner, high: Corner, material: int = WOOD, *, edge_m: float = 0.003) -> list[Part]:
     """A plank with its grain along its longest side."""
     along = int(np.argmax(np.subtract(high, low)))
-    return [p.tiled(WOOD_M, turned=along == 0) for p in box(low, high, edge_m=edge_m, materials=material)]
+    return [p.tiled(WOOD_M, swap_uv=along == 0) for p in box(low, high, edge_m=edge_m, materials=material)]
 
 
 def cushion(low: Corner, high: Corner, material: int, *, soft_m: float = 0.05) -> list[Part]:
@@ -85,7 +85,7 @@ def legs(
         for y in (-1, 1):
             foot = (x * (wide / 2 - inset), y * (deep / 2 - inset))
             if tapered:
-                leg = turned([(thick * 0.35, 0), (thick * 0.6, high)], segments=12, material=material)
+                leg = revolved([(thick * 0.35, 0), (thick * 0.6, high)], segments=12, material=material)
                 parts.append(leg.moved((*foot, 0)))
             else:
                 parts += board(
@@ -117,7 +117,7 @@ def drawers_in(low: Corner, high: Corner, rows: int, columns: int) -> list[Part]
             )
             # Tall fronts are doors: their knobs are where the pair meets.
             side = 0.5 if tall < 2 * wide else (0.88 if column % 2 == 0 else 0.12)
-            knob = turned(
+            knob = revolved(
                 [(0.006, 0), (0.006, 0.012), (0.014, 0.018), (0.01, 0.026), (0, KNOB_M)],
                 segments=10,
                 material=METAL,

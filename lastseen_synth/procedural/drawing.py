@@ -1,4 +1,4 @@
-"""What covers are drawn with: words that fit their box, small print, bar codes and simple pictures."""
+"""2D drawing for packaging: text fitted to a box, small print, bar codes and icons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lastseen_synth.procedural.patterns import Colour, petal, rgb
 
-SCALE = 2  # covers are drawn larger, then reduced: soft edges
+SCALE = 2  # supersampling of drawn pictures
 ICONS = (
     *("sun", "leaf", "fruit", "cup", "fish", "star", "peaks"),
     *("bowl", "heart", "flower", "face", "drop", "tree", "rings"),
@@ -28,7 +28,7 @@ def reduced(image: Image.Image) -> np.ndarray:
 
 
 def readable(on: Colour) -> Colour:
-    """Black or white, whichever stands out."""
+    """Black or white, whichever has more contrast."""
     return (20, 20, 25) if 0.3 * on[0] + 0.59 * on[1] + 0.11 * on[2] > 135 else (250, 250, 245)
 
 
@@ -42,13 +42,13 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def write(draw: ImageDraw.ImageDraw, text: str, box: Box, colour: Colour) -> None:
-    """As large as fits, in the middle of the box."""
+    """Text as large as fits, centred in the box."""
     wide, high = box[2] - box[0], box[3] - box[1]
     left, top, right, bottom = draw.textbbox((0, 0), text, _font(100))
     size = int(100 * min(wide / max(right - left, 1), high / max(bottom - top, 1)))
     if size < 6:
         return
-    heavy = size // 28  # the one font there is, made bold
+    heavy = size // 28  # synthetic bold
     draw.text(
         ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2),
         text,

@@ -1,7 +1,4 @@
-"""Places to put things, judged by the triangles of the furniture itself.
-
-Boards inside a shelf are level, free above, and open to the front (-y).
-"""
+"""Support surfaces found in furniture meshes: level, with free height above, and open to the front (-y)."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ import numpy as np
 from lastseen_synth.assets import Support
 
 CELL_M = 0.02
-LEVEL = 0.97  # |normal z| of a face that things can stand on
+LEVEL = 0.97  # |normal z| of a face that counts as horizontal
 MIN_WIDTH_M, MIN_DEPTH_M, MIN_CLEARANCE_M = 0.16, 0.12, 0.10
-MAX_BLOCKED = 0.1  # share of the opening towards the front that may be closed, by a rim or a strut
+MAX_BLOCKED = 0.1  # share of the front opening that may be closed, by a rim or a strut
 
 
-def inner_boards(positions: np.ndarray, triangles: np.ndarray) -> list[Support]:
-    """From vertices [V, 3] and faces [F, 3] of any winding; highest first."""
+def shelf_boards(positions: np.ndarray, triangles: np.ndarray) -> list[Support]:
+    """Boards of a shelf, highest first, from vertices [V, 3] and faces [F, 3] of any winding."""
     points, level = _samples(positions, triangles)
     low = positions.min(0)
     cells = np.floor((points - low) / CELL_M + 1e-6).astype(int)
@@ -49,7 +46,7 @@ def inner_boards(positions: np.ndarray, triangles: np.ndarray) -> list[Support]:
 
 
 def covered_share(place: Support, positions: np.ndarray, triangles: np.ndarray, *, within_m: float) -> float:
-    """How much of a place has something over it, nearer than `within_m`: a cushion, most often."""
+    """Share of a support with geometry less than `within_m` above it: a cushion, most often."""
     low = np.array([place.x0_m, place.y0_m, place.z_m + CELL_M])
     high = np.array([place.x1_m, place.y1_m, place.z_m + within_m])
     corners = positions[triangles]
@@ -84,7 +81,7 @@ def _samples(positions: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _heights(z: np.ndarray) -> list[float]:
-    """Where level faces are, highest first; of a board's two sides only the upper one."""
+    """Heights of level faces, highest first; of a board's two sides only the upper one."""
     enough = MIN_WIDTH_M * MIN_DEPTH_M / CELL_M**2
     counts: dict[float, int] = {}
     for height, count in zip(*np.unique(np.round(z, 3), return_counts=True)):
@@ -105,8 +102,8 @@ def _free_layers(solid: np.ndarray, first: int) -> np.ndarray:
 
 
 def _largest_rectangle(usable: np.ndarray) -> tuple[int, int, int, int] | None:
-    """x0, y0, x1, y1 (exclusive) of the largest all-true rectangle that is large enough for things."""
-    runs = np.zeros_like(usable, dtype=int)  # true cells in a row that end in this x
+    """x0, y0, x1, y1 (exclusive) of the largest all-true rectangle of at least the minimum size."""
+    runs = np.zeros_like(usable, dtype=int)  # length of the run of true cells that ends at this x
     for x in range(len(usable)):
         runs[x] = np.where(usable[x], (runs[x - 1] if x else 0) + 1, 0)
     best, best_area = None, 0

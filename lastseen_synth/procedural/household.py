@@ -1,4 +1,5 @@
-"""Crockery, balls, clocks and soft toys. One function makes a family, in several colours and prints."""
+"""Procedural crockery, balls, clocks and soft toys; one function makes a family in several colours and
+prints."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from lastseen_synth.blobs import Bar, ball, bar, bounds, skin
+from lastseen_synth.capsules import Capsule, ball, blended_surface, bounds, capsule
 from lastseen_synth.meshes import Material
-from lastseen_synth.procedural.covers import Brand
-from lastseen_synth.procedural.ink import icon, readable, reduced, sheet, star, write
+from lastseen_synth.procedural.blueprint import GLOSSY, SATIN, Blueprint, Built, face_px, painted, plain
+from lastseen_synth.procedural.drawing import icon, readable, reduced, sheet, star, write
+from lastseen_synth.procedural.packaging import Brand
 from lastseen_synth.procedural.patterns import Colour, carpet, mixed, wallpaper
-from lastseen_synth.procedural.plan import GLOSSY, SATIN, Built, Plan, face_px, painted, plain
-from lastseen_synth.shapes import disc, rotation, tube, turned
+from lastseen_synth.shapes import disc, revolved, rotation, tube
 from lastseen_synth.texture import picture_texture
 
 Rng = np.random.Generator
@@ -46,12 +47,13 @@ def _print(brand: Brand, size: tuple[int, int], style: int) -> np.ndarray:
     return reduced(image)
 
 
-def mugs(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def mugs(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     radius, high, taper = rng.uniform(0.036, 0.046), rng.uniform(0.08, 0.115), rng.uniform(0.8, 1.0)
     style, reach = int(rng.integers(100)), rng.uniform(0.026, 0.034)
     size = (1.97 * radius + reach + 0.005, 2 * radius, high)
     return [
-        Plan(size_m=size, build=partial(_mug, brand, radius, high, taper, reach, style)) for brand in brands
+        Blueprint(size_m=size, build=partial(_mug, brand, radius, high, taper, reach, style))
+        for brand in brands
     ]
 
 
@@ -70,9 +72,9 @@ def _mug(brand: Brand, radius: float, high: float, taper: float, reach: float, s
         1,
     )
     parts = [
-        turned(outside, material=0),
-        turned([(foot - 0.004, 0), (foot, 0.004)], material=1),
-        turned(lip, material=2),
+        revolved(outside, material=0),
+        revolved([(foot - 0.004, 0), (foot, 0.004)], material=1),
+        revolved(lip, material=2),
         disc(foot - wall, 0.01, material=2),
         disc(foot - 0.004, 0, up=False, material=1),
         tube(handle, 0.0052, flat=1.4, material=1),
@@ -82,10 +84,10 @@ def _mug(brand: Brand, radius: float, high: float, taper: float, reach: float, s
     return parts, [band, plain(brand.palette.paper, GLOSSY), plain(inside, GLOSSY)]
 
 
-def bowls(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def bowls(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     radius, high, style = rng.uniform(0.06, 0.11), rng.uniform(0.04, 0.075), int(rng.integers(100))
     size = (2 * radius, 2 * radius, high)
-    return [Plan(size_m=size, build=partial(_bowl, brand, radius, high, style)) for brand in brands]
+    return [Blueprint(size_m=size, build=partial(_bowl, brand, radius, high, style)) for brand in brands]
 
 
 def _bowl(brand: Brand, radius: float, high: float, style: int) -> Built:
@@ -98,8 +100,8 @@ def _bowl(brand: Brand, radius: float, high: float, style: int) -> Built:
     inner = [(x - 0.004, y + 0.002) for x, y in zip(r[::-1].tolist(), z[::-1].tolist())]
     inner[0] = (radius - 0.003, high)
     parts = [
-        turned([(foot, 0), *zip(r.tolist(), z.tolist())], material=0),
-        turned([(radius, high), *inner], material=1),
+        revolved([(foot, 0), *zip(r.tolist(), z.tolist())], material=0),
+        revolved([(radius, high), *inner], material=1),
         disc(foot - 0.004, 0.008, material=1),
         disc(foot, 0, up=False, material=1),
     ]
@@ -107,7 +109,7 @@ def _bowl(brand: Brand, radius: float, high: float, style: int) -> Built:
     return parts, [band, plain(brand.palette.accent if style % 2 else brand.palette.paper, GLOSSY)]
 
 
-def vases(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def vases(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     high, radius, phase, style = (
         rng.uniform(0.16, 0.3),
         rng.uniform(0.04, 0.07),
@@ -115,7 +117,9 @@ def vases(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
         int(rng.integers(100)),
     )
     size = (2 * radius, 2 * radius, high)
-    return [Plan(size_m=size, build=partial(_vase, brand, radius, high, phase, style)) for brand in brands]
+    return [
+        Blueprint(size_m=size, build=partial(_vase, brand, radius, high, phase, style)) for brand in brands
+    ]
 
 
 def _vase(brand: Brand, radius: float, high: float, phase: float, style: int) -> Built:
@@ -124,8 +128,8 @@ def _vase(brand: Brand, radius: float, high: float, phase: float, style: int) ->
     r = radius * r / r.max()
     wall, inner = list(zip(r.tolist(), (t * high).tolist())), np.maximum(r - 0.004, 0.003)
     parts = [
-        turned(wall, material=0),
-        turned([wall[-1], *zip(inner[:9:-1].tolist(), (t[:9:-1] * high).tolist())], material=1),
+        revolved(wall, material=0),
+        revolved([wall[-1], *zip(inner[:9:-1].tolist(), (t[:9:-1] * high).tolist())], material=1),
         disc(float(inner[10]), float(t[10]) * high, material=1),
         disc(float(r[0]), 0, up=False, material=1),
     ]
@@ -133,18 +137,18 @@ def _vase(brand: Brand, radius: float, high: float, phase: float, style: int) ->
     return parts, [band, plain(brand.palette.accent, GLOSSY)]
 
 
-def balls(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def balls(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     radius, style = float(rng.choice([0.033, 0.05, 0.075, 0.105])), int(rng.integers(100))
     size = (2 * radius,) * 3
     return [
-        Plan(size_m=(size[0], size[1], size[2]), build=partial(_ball, brand, radius, style))
+        Blueprint(size_m=(size[0], size[1], size[2]), build=partial(_ball, brand, radius, style))
         for brand in brands
     ]
 
 
 def _ball(brand: Brand, radius: float, style: int) -> Built:
     angle = np.linspace(-np.pi / 2, np.pi / 2, 17)
-    sphere = turned(
+    sphere = revolved(
         list(zip((radius * np.cos(angle)).clip(0).tolist(), (radius * np.sin(angle)).tolist())), segments=32
     )
     palette = brand.palette
@@ -183,20 +187,20 @@ def _ball(brand: Brand, radius: float, style: int) -> Built:
     return [sphere.moved(turn=tipped)], [painted(reduced(image), SATIN)]
 
 
-def clocks(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def clocks(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     """Alarm clocks: a drum with its face to the front, on two feet."""
     radius, deep, bells = rng.uniform(0.04, 0.065), rng.uniform(0.03, 0.05), bool(rng.random() < 0.5)
     hours = int(rng.integers(4096))
     size = (2 * radius, deep, 2 * radius + 0.012 + (radius * 0.18 if bells else 0))
     return [
-        Plan(size_m=size, build=partial(_clock, b, radius, deep, bells, hours + k))
+        Blueprint(size_m=size, build=partial(_clock, b, radius, deep, bells, hours + k))
         for k, b in enumerate(brands)
     ]
 
 
 def _clock(brand: Brand, radius: float, deep: float, bells: bool, hours: int) -> Built:
-    forward = rotation("x", 90)  # what looked up looks to the front, still upright
-    drum = turned(
+    forward = rotation("x", 90)  # from facing up to facing the front, upright
+    drum = revolved(
         [
             (radius * 0.94, 0),
             (radius, 0.004),
@@ -215,7 +219,7 @@ def _clock(brand: Brand, radius: float, deep: float, bells: bool, hours: int) ->
             tube([(x * radius, 0, 0), (x * radius * 0.8, 0, radius * 0.5)], [0.004, 0.007], material=2)
         )
         if bells:
-            dome = turned(
+            dome = revolved(
                 [(radius * 0.33, 0), (radius * 0.25, radius * 0.2), (0, radius * 0.28)],
                 segments=16,
                 material=2,
@@ -233,17 +237,19 @@ def _clock(brand: Brand, radius: float, deep: float, bells: bool, hours: int) ->
     return parts, [painted(reduced(image), SATIN), plain(palette.paper, GLOSSY), plain(palette.pop, GLOSSY)]
 
 
-def toys(rng: Rng, brands: Sequence[Brand]) -> list[Plan]:
+def toys(rng: Rng, brands: Sequence[Brand]) -> list[Blueprint]:
     """Sitting soft animals: bears, rabbits, cats, ducks; a family is one animal in several furs."""
     high, animal = rng.uniform(0.16, 0.26), str(rng.choice(["bear", "rabbit", "cat", "duck"]))
     fur, snout = _animal(high, animal, plump=rng.uniform(0.85, 1.15), nose=rng.uniform(0.8, 1.2))
     low, top = bounds([*fur, *snout])
     wide, deep, tall = (top - low).tolist()
-    return [Plan(size_m=(wide, deep, tall), build=partial(_toy, b, fur, snout, high, animal)) for b in brands]
+    return [
+        Blueprint(size_m=(wide, deep, tall), build=partial(_toy, b, fur, snout, high, animal)) for b in brands
+    ]
 
 
-def _animal(h: float, animal: str, *, plump: float, nose: float) -> tuple[list[Bar], list[Bar]]:
-    """What is covered in fur, and what is in the second colour; h: height without ears."""
+def _animal(h: float, animal: str, *, plump: float, nose: float) -> tuple[list[Capsule], list[Capsule]]:
+    """Capsules in the colour of the fur, and in the second colour; h: height without ears."""
     fur = [
         ball((0, 0, 0.3 * h), 0.24 * h * plump, (1, 0.85, 1.1)),
         ball((0, -0.02 * h, 0.68 * h), 0.2 * h, (1.08, 1, 0.95)),
@@ -251,37 +257,39 @@ def _animal(h: float, animal: str, *, plump: float, nose: float) -> tuple[list[B
     if animal == "duck":
         foot = ball((0.12 * h, -0.16 * h, 0.045 * h), 0.075 * h, (1, 1.5, 0.55))
         snout = [ball((0, -0.2 * h, 0.64 * h), 0.085 * h * nose, (1.2, 1.3, 0.45)), foot, foot.mirrored()]
-        limbs = [bar((0.22 * h, 0, 0.4 * h), (0.27 * h, 0.08 * h, 0.22 * h), 0.06 * h, 0.04 * h)]
+        limbs = [capsule((0.22 * h, 0, 0.4 * h), (0.27 * h, 0.08 * h, 0.22 * h), 0.06 * h, 0.04 * h)]
     else:
         snout = [ball((0, -0.17 * h, 0.63 * h), 0.085 * h * nose)]
         limbs = [
-            bar((0.2 * h, -0.03 * h, 0.42 * h), (0.25 * h, -0.16 * h, 0.26 * h), 0.07 * h, 0.065 * h),
-            bar((0.13 * h, -0.1 * h, 0.1 * h), (0.17 * h, -0.3 * h, 0.085 * h), 0.085 * h, 0.08 * h),
+            capsule((0.2 * h, -0.03 * h, 0.42 * h), (0.25 * h, -0.16 * h, 0.26 * h), 0.07 * h, 0.065 * h),
+            capsule((0.13 * h, -0.1 * h, 0.1 * h), (0.17 * h, -0.3 * h, 0.085 * h), 0.085 * h, 0.08 * h),
         ]
         limbs += {
             "bear": [ball((0.15 * h, 0, 0.85 * h), 0.07 * h, (1, 0.6, 1))],
-            "rabbit": [bar((0.07 * h, 0, 0.82 * h), (0.11 * h, 0.03 * h, 1.08 * h), 0.05 * h, 0.045 * h)],
-            "cat": [bar((0.1 * h, 0, 0.82 * h), (0.14 * h, 0, 0.93 * h), 0.06 * h, 0.015 * h)],
+            "rabbit": [capsule((0.07 * h, 0, 0.82 * h), (0.11 * h, 0.03 * h, 1.08 * h), 0.05 * h, 0.045 * h)],
+            "cat": [capsule((0.1 * h, 0, 0.82 * h), (0.14 * h, 0, 0.93 * h), 0.06 * h, 0.015 * h)],
         }[animal]
     return [*fur, *limbs, *(b.mirrored() for b in limbs)], snout
 
 
-def _toy(brand: Brand, fur: Sequence[Bar], snout: Sequence[Bar], h: float, animal: str) -> Built:
+def _toy(brand: Brand, fur: Sequence[Capsule], snout: Sequence[Capsule], h: float, animal: str) -> Built:
     palette = brand.palette
     cell = h / 19
-    body = skin(fur, cell_m=cell, blend_m=h * 0.02, material=0).tiled(0.08)
-    muzzle = skin(snout, cell_m=cell * 0.8, blend_m=h * 0.01, material=1).tiled(0.08)
+    body = blended_surface(fur, cell_m=cell, blend_m=h * 0.02, material=0).tiled(0.08)
+    muzzle = blended_surface(snout, cell_m=cell * 0.8, blend_m=h * 0.01, material=1).tiled(0.08)
     eyes = [
-        skin([ball((x * h, -0.19 * h, 0.73 * h), 0.02 * h)], cell_m=h * 0.009, blend_m=h * 0.001, material=2)
+        blended_surface(
+            [ball((x * h, -0.19 * h, 0.73 * h), 0.02 * h)], cell_m=h * 0.009, blend_m=h * 0.001, material=2
+        )
         for x in (-0.075, 0.075)
     ]
-    tip = skin(
+    tip = blended_surface(
         [ball((0, -0.17 * h - snout[0].start_radius, 0.65 * h), 0.025 * h, (1.4, 1, 1))],
         cell_m=h * 0.01,
         blend_m=h * 0.001,
         material=2,
     )
-    scarf = turned(
+    scarf = revolved(
         [(0.13 * h, 0.5 * h), (0.185 * h, 0.53 * h), (0.14 * h, 0.57 * h)], segments=20, material=3
     )
     rng = np.random.default_rng([brand.seed, 9])

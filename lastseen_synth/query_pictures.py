@@ -1,4 +1,4 @@
-"""The question's picture: the thing in another room, from another side, in other light, by another camera."""
+"""Query pictures: the thing in another room, from another side, in other light, by another camera."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Asset, Library
+from lastseen_synth.assets import Asset, AssetLibrary
 from lastseen_synth.geometry import Cameras, look_at
 from lastseen_synth.rooms import Room, furnish, shadows_of
 from lastseen_synth.sensor import Sensor, develop
 from lastseen_synth.shade import render
-from lastseen_synth.truth import alone_pixels, visible_boxes
+from lastseen_synth.visibility import unoccluded_pixels, visible_boxes
 
 SIDE_PX, GLANCE_PX = 320, 64
 VIEW_DEG = 50.0
 CANDIDATES = 24
 NEAR_SIDE_RAD = 1.2
-LEAST_SHARE = 0.8  # of the thing in view: people show what they ask for
+LEAST_SHARE = 0.8  # of the thing that should be visible
 
 
 @torch.no_grad()
-def portraits(
-    library: Library,
+def query_pictures(
+    library: AssetLibrary,
     things: Sequence[Asset],
     rng: np.random.Generator,
     *,
@@ -34,10 +34,10 @@ def portraits(
     device: torch.device | str = "cpu",
     max_triangles: int = 30_000,
 ) -> list[tuple[np.ndarray, Box]]:
-    """For each thing a picture uint8 [h, w, 3] and the box of the thing in it, all taken in one room.
+    """For each thing a picture uint8 [h, w, 3] and its box in it, all taken in one room.
 
-    `seen_from_rad`: the side, in the thing's own coordinates, from which its answer is seen. The picture
-    shows it from within NEAR_SIDE_RAD of that: who asks has seen the thing, if not quite so.
+    `seen_from_rad`: direction, in the thing's coordinates, from which the video shows it. The picture is
+    taken from within NEAR_SIDE_RAD of that, so that the two views overlap.
     """
     sides = seen_from_rad or [None] * len(things)
     room = furnish(library, rng, things=things, device=device, max_triangles=max_triangles)
@@ -58,7 +58,7 @@ def portraits(
 def _best_view(
     room: Room, number: int, thing: Asset, side_rad: float | None, rng: np.random.Generator
 ) -> Tensor:
-    """World-to-camera [1, 4, 4], drawn among those from which nearly all of the thing is seen."""
+    """World-to-camera [1, 4, 4], drawn among candidates that see nearly all of the thing."""
     transform = next(placed.transform for placed in room.placed if placed.instance == number)
     middle = (transform @ torch.tensor([0, 0, thing.size_m[2] / 2, 1.0], dtype=torch.float64))[:3]
     share = rng.uniform(0.35, 0.7, CANDIDATES)
@@ -74,7 +74,7 @@ def _best_view(
     cameras = _cameras(views, GLANCE_PX, room.scene.surface.device)
     ids = render(room.scene, cameras, room.lights).instance
     seen = visible_boxes(ids, [number])[1][:, 0]
-    whole = alone_pixels(room.scene.geometry, cameras, [number]).in_all[:, 0].clamp(min=1)
+    whole = unoccluded_pixels(room.scene.geometry, cameras, [number])[:, 0].clamp(min=1)
     visible = (seen / whole).cpu().numpy()
     good = np.flatnonzero(visible >= min(LEAST_SHARE, visible.max()))
     if visible.max() < 0.3:
@@ -87,7 +87,7 @@ def _cameras(views: Tensor, side_px: int, device: torch.device | str) -> Cameras
 
 
 def _cropped(image: np.ndarray, box: Box, rng: np.random.Generator) -> tuple[np.ndarray, Box]:
-    """Some of the surroundings, as a person leaves them when cutting a thing out."""
+    """Cropped to the box with a random margin, as by a person."""
     height, width = image.shape[:2]
     x1, y1, x2, y2 = (
         round(v) for v in box.expanded(float(rng.uniform(1.1, 2.0))).clipped(width, height).xyxy

@@ -1,4 +1,4 @@
-"""What makes a room lived in: windows with a view, doors, curtains, pictures, rugs, and lamps that are on."""
+"""Room details: windows, doors, curtains, pictures, rugs and lamps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from scipy import ndimage
 
-from lastseen_synth.assets import Asset, Library, Picture
+from lastseen_synth.assets import Asset, AssetLibrary, Picture
+from lastseen_synth.floor_plan import FloorPlan, Footprint, Hole, Wall, pose
 from lastseen_synth.furniture import Piece, mesh_of
-from lastseen_synth.layout import Footprint, Hole, Plan, Wall, pose
 from lastseen_synth.lighting import (
     MAX_LAMPS,
     Fixture,
@@ -18,25 +18,30 @@ from lastseen_synth.lighting import (
     black_body,
     ceiling_lamp,
     daylight,
-    lit,
+    light_room,
     sun_through,
 )
 from lastseen_synth.meshes import Material
 from lastseen_synth.shadow import Lights
-from lastseen_synth.shell import REVEAL_M, Decor, MeshMaker, Solid, frame_of, one_of, plain
+from lastseen_synth.shell import REVEAL_M, Decor, QuadMeshBuilder, Solid, frame_of, one_of, plain
 from lastseen_synth.texture import picture_texture
 
 SKY_LIGHT = (
-    1.7  # emission of a sunny window's picture; a plain white surface in the room's light is about 0.5
+    1.7  # emission of the sky in a window on a sunny day; a white wall indoors has a radiance of about 0.5
 )
 POSTERS = ("wallpaper", "generated", "caltech101", "grocery")
 WALL_HEIGHTS_M = (1.35, 1.75)
 
 
-def dress(
-    library: Library, plan: Plan, decor: Decor, pieces: Sequence[Piece], rng: np.random.Generator, kind: str
+def add_details(
+    library: AssetLibrary,
+    plan: FloorPlan,
+    decor: Decor,
+    pieces: Sequence[Piece],
+    rng: np.random.Generator,
+    kind: str,
 ) -> tuple[list[Solid], Lights, tuple[LightSource, ...]]:
-    """Windows, doors, pictures, rugs and lamps, and the light that belongs to them."""
+    """Windows, doors, pictures, rugs and lamps, and the lights they emit."""
     solids: list[Solid] = []
     windows = list(plan.holes("window"))
     night = not windows or rng.random() < 0.25
@@ -88,7 +93,7 @@ def dress(
             fixtures.append(
                 Fixture(kind="lamp", positions_m=top, colour=colour, share=share, zone=piece.zone)
             )
-    lights, sources = lit(
+    lights, sources = light_room(
         plan,
         fixtures[:MAX_LAMPS],
         reflectance=decor.reflectance,
@@ -100,13 +105,17 @@ def dress(
 
 
 def _behind(pieces: Sequence[Piece], wall: Wall, from_m: float, to_m: float, low_m: float) -> bool:
-    """Whether furniture stands at this stretch of a wall and reaches above `low_m`."""
+    """Whether furniture stands at this section of a wall and is higher than `low_m`."""
     patch = wall.patch(from_m, to_m, 0.0, 0.15)
     return any(piece.high_m > low_m and patch.overlaps(piece.footprint) for piece in pieces)
 
 
 def _hang_pictures(
-    solids: list[Solid], library: Library, plan: Plan, pieces: Sequence[Piece], rng: np.random.Generator
+    solids: list[Solid],
+    library: AssetLibrary,
+    plan: FloorPlan,
+    pieces: Sequence[Piece],
+    rng: np.random.Generator,
 ) -> None:
     pictures = [p for p in library.pictures if p.kind in POSTERS]
     if not pictures:
@@ -144,7 +153,11 @@ def _poster(pictures: Sequence[Picture], rng: np.random.Generator) -> Picture:
 
 
 def _lay_rugs(
-    solids: list[Solid], library: Library, plan: Plan, pieces: Sequence[Piece], rng: np.random.Generator
+    solids: list[Solid],
+    library: AssetLibrary,
+    plan: FloorPlan,
+    pieces: Sequence[Piece],
+    rng: np.random.Generator,
 ) -> None:
     cloths = [s for s in library.surfaces if s.use == "fabric"]
     if not cloths or rng.random() < 0.4:
@@ -168,8 +181,8 @@ def _lay_rugs(
 
 
 def window(wall: Wall, hole: Hole, sky: Material, trim: Material, rng: np.random.Generator) -> list[Solid]:
-    """Frame, bars and sill, and the sky's picture where the wall ends: light of its own, no shadow."""
-    frame, parts, picture = frame_of(wall), MeshMaker(), MeshMaker()
+    """Frame, bars and sill, and an emissive picture of the sky behind them that casts no shadow."""
+    frame, parts, picture = frame_of(wall), QuadMeshBuilder(), QuadMeshBuilder()
     x0, x1, z0, z1 = hole.from_m, hole.to_m, hole.low_m, hole.high_m
     y0, y1, wide = -0.14, -0.08, float(rng.uniform(0.04, 0.07))
     for low, high in (
@@ -193,8 +206,8 @@ def window(wall: Wall, hole: Hole, sky: Material, trim: Material, rng: np.random
 
 
 def curtains(wall: Wall, hole: Hole, cloth: Material, rng: np.random.Generator) -> Solid:
-    """Two lengths of wavy cloth beside a window."""
-    maker, frame = MeshMaker(), frame_of(wall)
+    """A pair of curtains beside a window."""
+    maker, frame = QuadMeshBuilder(), frame_of(wall)
     top, low = hole.high_m + 0.12, 0.03 if rng.random() < 0.6 else max(0.03, hole.low_m - 0.15)
     drawn = rng.uniform(0.12, 0.3) * (hole.to_m - hole.from_m)
     for start, end in ((hole.from_m - 0.15, hole.from_m + drawn), (hole.to_m - drawn, hole.to_m + 0.15)):
@@ -208,9 +221,9 @@ def curtains(wall: Wall, hole: Hole, cloth: Material, rng: np.random.Generator) 
 
 def door(wall: Wall, hole: Hole, leaf: Material, trim: Material) -> Solid:
     """A closed door with its frame and handle."""
-    maker, frame = MeshMaker(), frame_of(wall)
+    maker, frame = QuadMeshBuilder(), frame_of(wall)
     x0, x1, z1 = hole.from_m, hole.to_m, hole.high_m
-    # Lying sideways: the grain of a door runs up.
+    # Rotated texture: the grain of a door is vertical.
     maker.quad((x0, -0.03, 0), (0, 0, z1), (x1 - x0, 0, 0), 0, tile_m=0.9, frame=frame)
     for a, b in ((x0 - 0.07, x0 + 0.01), (x1 - 0.01, x1 + 0.07)):
         maker.box((a, -0.03, 0), (b, 0.015, z1 + 0.07), 1, frame=frame)
@@ -221,11 +234,11 @@ def door(wall: Wall, hole: Hole, leaf: Material, trim: Material) -> Solid:
 
 
 def filled(wall: Wall, hole: Hole, filling: Asset, behind: Material, *, casts_shadow: bool) -> list[Solid]:
-    """A door or a window of the library in the hole made for it; `behind` is seen through its panes."""
+    """A door or window asset in its hole; `behind` is the material seen through its panes."""
     along = (hole.from_m + hole.to_m) / 2
     x, y = wall.point(along, 0.03 - filling.size_m[1] / 2)
     transform = pose(x, y, hole.low_m - filling.lo_m[2], wall.yaw_rad)
-    back = MeshMaker()
+    back = QuadMeshBuilder()
     width, height = hole.to_m - hole.from_m, hole.high_m - hole.low_m
     back.quad((hole.to_m, -REVEAL_M, hole.low_m), (-width, 0, 0), (0, 0, height), frame=frame_of(wall))
     return [
@@ -238,7 +251,7 @@ def hung_picture(
     wall: Wall, along_m: float, z_m: float, size_m: tuple[float, float], picture: Material, edge: Material
 ) -> Solid:
     """A poster (no thicker than paper) or a framed picture; `edge` colours its frame."""
-    maker, frame = MeshMaker(), frame_of(wall)
+    maker, frame = QuadMeshBuilder(), frame_of(wall)
     half, up = size_m[0] / 2, size_m[1] / 2
     flip = frame @ np.diag([-1.0, -1.0, 1.0, 1.0])  # boxes show their front to -y: into the room
     flip[:, 3] = frame[:, 3]
@@ -254,22 +267,20 @@ def hung_picture(
     return maker.solid(picture, edge)
 
 
-def rug(place: Footprint, cloth: Material, tile_m: float | None) -> Solid:
-    maker = MeshMaker()
+def rug(place: Footprint, cloth: Material, tile_m: float) -> Solid:
+    maker = QuadMeshBuilder()
     x, y = place.half_x_m, place.half_y_m
-    maker.box((-x, -y, 0.0), (x, y, 0.006), 0, tile_m=tile_m or 0.5)
-    if tile_m is None:
-        maker.quad((-x, -y, 0.007), (2 * x, 0, 0), (0, 2 * y, 0))
+    maker.box((-x, -y, 0.0), (x, y, 0.006), 0, tile_m=tile_m)
     return replace(maker.solid(cloth), transform=pose(place.x_m, place.y_m, 0.0, place.yaw_rad))
 
 
-def poster_material(picture: Picture, *, emission: float = 0.0, specular: float = 0.0) -> Material:
+def poster_material(picture: Picture, *, specular: float) -> Material:
     texture = picture_texture(picture.image(), wrap=False, max_side_px=384)
-    return Material(texture=texture, emission=emission, specular=specular, shininess=60.0)
+    return Material(texture=texture, specular=specular, shininess=60.0)
 
 
 def sky_picture(rng: np.random.Generator, *, night: bool) -> np.ndarray:
-    """uint8 [96, 128, 3]: what is outside, out of focus. Sky above; hedges, houses or streets below."""
+    """uint8 [96, 128, 3]: a defocused outdoor view, sky above and dark shapes below."""
     rows = np.linspace(1, 0, 96)[:, None, None]
     horizon, clear = rng.uniform(0.15, 0.55), rng.random()
     zenith = np.array([0.35, 0.55, 0.95]) * clear + np.array([0.8, 0.83, 0.88]) * (1 - clear)

@@ -1,4 +1,4 @@
-"""Drawn packaging: invented brands with names, pictures, small print and bar codes.
+"""Procedural packaging: invented brands with names, pictures, small print and bar codes.
 
 A Brand is drawn on every face of its box, around its can, or on its book. Brands of one family share the
 style and differ in colours, name and picture: alike enough to be taken for each other, never the same.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
-from lastseen_synth.procedural.ink import (
+from lastseen_synth.procedural.drawing import (
     ICONS,
     SCALE,
     Box,
@@ -69,7 +69,7 @@ class Palette:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """What a family shares."""
+    """Properties shared by a family."""
 
     background: str
     banner: str  # none, bar, oval, ribbon

@@ -1,4 +1,4 @@
-"""A hand in front of the wearer with a thing in it."""
+"""Poses of the wearer's hand and of the object it holds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lastseen_synth.assets import Asset
 
 @dataclass(frozen=True, kw_only=True)
 class Grip:
-    """| grip_m   | where, in the hand's coordinates, the middle of a held thing is |
-    | place_m  | where that is before the body: ahead, left, up              |
-    | roll_rad | of the forearm about its length                             |
-    | turn_rad | of the thing about the vertical                             |
+    """| grip_m   | centre of the held object in the hand's coordinates |
+    | place_m  | the same point relative to the body: ahead, left, up |
+    | roll_rad | of the forearm about its length                      |
+    | turn_rad | of the object about the vertical                     |
     """
 
     grip_m: tuple[float, float, float]
@@ -39,17 +39,19 @@ class Grip:
         )
 
 
-def held(grip: Grip, thing: Asset, body_to_world: Tensor, camera_to_world: Tensor) -> tuple[Tensor, Tensor]:
-    """Transforms [N, 4, 4] of the hand and of the thing, at the moments of the body's and head's poses.
+def held_transforms(
+    grip: Grip, thing: Asset, body_to_world: Tensor, camera_to_world: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Object-to-world transforms [N, 4, 4] of the hand and of the held object, given body and head poses.
 
-    The place bobs with the head by a part, as a hand does that is watched.
+    The hand follows half of the head's vertical motion.
     """
     head = camera_to_world[:, 2, 3]
     sway = 0.5 * (head - head.mean())
     place = body_to_world @ torch.tensor([*grip.place_m, 1.0], dtype=torch.float64)
     place = place[:, :3] + torch.stack([0 * sway, 0 * sway, sway], 1)
     rotation = body_to_world[:, :3, :3]
-    # A hand's own axes: fingers +y, back of the hand +z. Fingers ahead, then rolled about them.
+    # In hand coordinates the fingers point to +y and the back of the hand to +z.
     ahead = torch.tensor([[0.0, 1, 0], [-1, 0, 0], [0, 0, 1]], dtype=torch.float64)
     c, s = np.cos(grip.roll_rad), np.sin(grip.roll_rad)
     rolled = torch.tensor([[c, 0, s], [0, 1, 0], [-s, 0, c]], dtype=torch.float64)
@@ -61,7 +63,7 @@ def held(grip: Grip, thing: Asset, body_to_world: Tensor, camera_to_world: Tenso
 
 
 def _rigid(rotation: Tensor, place_m: Tensor, anchor_m: Tensor) -> Tensor:
-    """[N, 4, 4] that turn by `rotation` and take the point `anchor_m` to `place_m`."""
+    """[N, 4, 4] with this rotation that map the point `anchor_m` to `place_m`."""
     matrices = torch.eye(4, dtype=torch.float64).repeat(len(rotation), 1, 1)
     matrices[:, :3, :3] = rotation
     matrices[:, :3, 3] = place_m - rotation @ anchor_m

@@ -1,9 +1,9 @@
-"""A walk in which every thing is known, not only the few that are asked for: the food of training.
+"""Fully annotated walks for training: boxes, visibility and patch labels of every object in view.
 
-    walk = room_census(library, np.random.default_rng(0), device="cuda")
+    walk = annotated_room_walk(library, np.random.default_rng(0), device="cuda")
     walk.save("walks/0.npz")
 
-One walk of a minute through a full room shows dozens of things, each of them a question with an answer.
+A walk of one minute through a full room shows dozens of objects, each of which can be queried.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from torch import Tensor
 from lastseen.box import Box
 from lastseen.errors import SynthError
 from lastseen.files import whole_file
-from lastseen_synth.assets import Asset, Library
-from lastseen_synth.cast import Item
-from lastseen_synth.episode import TRUTH_FPS, EpisodeSettings, plan_episode, render_episode
-from lastseen_synth.photos import Clip, PhotoWalks
-from lastseen_synth.portrait import portraits
+from lastseen_synth.annotation import annotated_visibility
+from lastseen_synth.assets import Asset, AssetLibrary
+from lastseen_synth.episode import ANNOTATION_FPS, EpisodeSettings, plan_episode, render_episode
+from lastseen_synth.object_pool import Item
+from lastseen_synth.photo_walks import PhotoWalk, PhotoWalks
+from lastseen_synth.query_pictures import query_pictures
 from lastseen_synth.rooms import Room
-from lastseen_synth.sightings import sightings
 
 PATCH_PX = 14
 SIZES_PX = ((448, 336), (448, 252), (448, 448))  # whole patches, also after padding to a square
 SIZE_SHARES = (0.45, 0.35, 0.2)
 KINDS = ("object", "small", "person", "animal")
-PORTRAITS = 8  # of each room's things
+QUERY_PICTURES = 8  # per room walk
 JPEG_QUALITY = (35, 92)
-INNER = 0.8  # of a box, where its thing is taken for granted if there are no ids
+INNER = 0.8  # of a box: patches inside belong to its object where there is no id buffer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Portrait:
-    """A picture of one of the things, uint8 [h, w, 3]; `thing` is its place in the census."""
+class QueryPicture:
+    """A query picture uint8 [h, w, 3] and the object's box in it; `thing` is the object's column in the
+    walk."""
 
     thing: int
     picture: np.ndarray
@@ -49,17 +50,17 @@ class Portrait:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Census:
-    """T frames (JPEG files) and all K things that are seen in them.
+class AnnotatedWalk:
+    """T frames (JPEG files) and all K objects that are seen in them.
 
     | jpegs     | T files of width x height pixels                                              |
     | names     | K                                                                             |
-    | groups    | K: things of one group look the same, so none of them is "another thing"      |
+    | groups    | K: objects of one group look the same and are no negatives of each other      |
     | boxes_px  | float32 [T, K, 4] nan where not visible                                       |
     | visible   | bool [T, K]                                                                   |
-    | share     | float16 [T, K] of the thing that is visible                                   |
-    | patches   | int16 [T, height / 14, width / 14] the thing that covers most of a patch, or -1 |
-    | present   | groups of everything there is, also of what is never seen                     |
+    | share     | float16 [T, K] share of the object that is visible                            |
+    | patches   | int16 [T, height / 14, width / 14] object that covers most of a patch, or -1  |
+    | present   | groups of all objects in the scene, also of those never seen                  |
     """
 
     source: str
@@ -72,7 +73,7 @@ class Census:
     visible: np.ndarray
     share: np.ndarray
     patches: np.ndarray
-    portraits: tuple[Portrait, ...]
+    query_pictures: tuple[QueryPicture, ...]
     present: tuple[str, ...]
 
     def frames(self) -> np.ndarray:
@@ -80,7 +81,7 @@ class Census:
         return np.stack([np.asarray(Image.open(io.BytesIO(jpeg))) for jpeg in self.jpegs])
 
     def save(self, path: str | Path) -> None:
-        pictures = [_jpeg(p.picture, 95) for p in self.portraits]
+        pictures = [_jpeg(p.picture, 95) for p in self.query_pictures]
         arrays = {
             "source": np.array(self.source),
             "size": np.array([self.width, self.height]),
@@ -91,8 +92,8 @@ class Census:
             "visible": self.visible,
             "share": self.share,
             "patches": self.patches,
-            "portrait_thing": np.array([p.thing for p in self.portraits], np.int64),
-            "portrait_box": np.array([p.box.xyxy for p in self.portraits], np.float32).reshape(-1, 4),
+            "portrait_thing": np.array([p.thing for p in self.query_pictures], np.int64),
+            "portrait_box": np.array([p.box.xyxy for p in self.query_pictures], np.float32).reshape(-1, 4),
         }
         for name, files in (("jpeg", self.jpegs), ("portrait", pictures)):
             arrays[f"{name}_bytes"] = np.frombuffer(b"".join(files), np.uint8)
@@ -102,7 +103,7 @@ class Census:
             np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
-    def load(cls, path: str | Path) -> Census:
+    def load(cls, path: str | Path) -> AnnotatedWalk:
         with np.load(path) as packed:
             arrays = dict(packed)
         pictures = [np.asarray(Image.open(io.BytesIO(f))) for f in _files(arrays, "portrait")]
@@ -119,39 +120,38 @@ class Census:
             visible=arrays["visible"],
             share=arrays["share"],
             patches=arrays["patches"],
-            portraits=tuple(
-                Portrait(thing=int(thing), picture=picture, box=Box(*map(float, box)))
+            query_pictures=tuple(
+                QueryPicture(thing=int(thing), picture=picture, box=Box(*map(float, box)))
                 for thing, picture, box in shown
             ),
         )
 
 
-def room_census(
-    library: Library,
+def annotated_room_walk(
+    library: AssetLibrary,
     rng: np.random.Generator,
     *,
     seconds: float = 50.0,
-    antialias: bool = False,
     size_px: tuple[int, int] | None = None,
     max_triangles: int = 60_000,
     device: torch.device | str = "cpu",
-) -> Census:
-    """A walk through one room, and portraits of some of its things taken in another."""
+) -> AnnotatedWalk:
+    """A walk through one room, and query pictures of some of its objects taken in another room."""
     width, height = size_px or SIZES_PX[rng.choice(len(SIZES_PX), p=SIZE_SHARES)]
     settings = EpisodeSettings(
         width_px=width,
         height_px=height,
-        fps=TRUTH_FPS,
+        fps=ANNOTATION_FPS,
         duration_s=(seconds, seconds),
-        antialias=antialias,
+        antialias=False,
         max_triangles=max_triangles,
     )
     plan = plan_episode(library, rng, settings, device=device)
-    watched = nameable(plan.room)
+    watched = unique_instances(plan.room)
     parts = list(render_episode(plan, watched=[placed[0] for placed in watched]))
     boxes = np.concatenate([part.boxes_px for part in parts])
     share = np.concatenate([part.share for part in parts])
-    visible = sightings(boxes, share, max(width, height))
+    visible = annotated_visibility(boxes, share, max(width, height))
     instance = torch.cat([part.instance for part in parts])
     seen = np.flatnonzero(visible.any(0))
     if not len(seen):
@@ -163,98 +163,99 @@ def room_census(
             numbers[watched[k][0] + 1] = place
     assets = [watched[k][1] for k in seen]
     quality = int(rng.integers(*JPEG_QUALITY))
-    return Census(
+    return AnnotatedWalk(
         source="room",
         width=width,
         height=height,
         jpegs=tuple(_jpeg(image, quality) for part in parts for image in part.images.cpu().numpy()),
         names=tuple(asset.name for asset in assets),
-        groups=tuple(group_of(asset) for asset in assets),
+        groups=tuple(appearance_group(asset) for asset in assets),
         boxes_px=boxes,
         visible=visible[:, seen],
         share=share[:, seen].astype(np.float16),
-        patches=patches_of(numbers[(instance + 1).long()]).cpu().numpy(),
-        portraits=_portraits(library, assets, rng, device),
-        present=tuple(sorted({group_of(placed.asset) for placed in plan.room.placed})),
+        patches=majority_per_patch(numbers[(instance + 1).long()]).cpu().numpy(),
+        query_pictures=_query_pictures(library, assets, rng, device),
+        present=tuple(sorted({appearance_group(placed.asset) for placed in plan.room.placed})),
     )
 
 
-def photo_census(
+def annotated_photo_walk(
     walks: PhotoWalks, rng: np.random.Generator, *, groups: dict[str, str], present: bool = True
-) -> Census:
-    """A clip over photographs: one thing, its own picture. `groups`: as of groups_of."""
-    clip = walks.clip(rng, present=present)
-    height, width = clip.frames.shape[1:3]
-    boxes = clip.boxes_px.cpu().numpy()[:, None]
-    visible = clip.visible.cpu().numpy()[:, None]
-    group = groups[clip.thing]
+) -> AnnotatedWalk:
+    """A photo walk with one annotated object and its query picture. `groups`: see appearance_groups."""
+    walk = walks.draw(rng, present=present)
+    height, width = walk.frames.shape[1:3]
+    boxes = walk.boxes_px.cpu().numpy()[:, None]
+    visible = walk.visible.cpu().numpy()[:, None]
+    group = groups[walk.thing]
     quality = int(rng.integers(*JPEG_QUALITY))
-    return Census(
+    return AnnotatedWalk(
         source="photo",
         width=width,
         height=height,
-        jpegs=tuple(_jpeg(image, quality) for image in clip.frames.cpu().numpy()),
-        names=(clip.thing,),
+        jpegs=tuple(_jpeg(image, quality) for image in walk.frames.cpu().numpy()),
+        names=(walk.thing,),
         groups=(group,),
         boxes_px=boxes,
         visible=visible,
         share=visible.astype(np.float16),
-        patches=_inner_patches(clip, width, height),
-        portraits=(Portrait(thing=0, picture=clip.query.cpu().numpy(), box=clip.query_box),),
-        present=tuple(sorted({groups[name] for name in clip.scene})),
+        patches=_inner_patches(walk, width, height),
+        query_pictures=(QueryPicture(thing=0, picture=walk.query.cpu().numpy(), box=walk.query_box),),
+        present=tuple(sorted({groups[name] for name in walk.scene})),
     )
 
 
-def group_of(asset: Asset) -> str:
+def appearance_group(asset: Asset) -> str:
     return asset.name if asset.twin is None else f"twin {asset.twin}"
 
 
-def groups_of(library: Library) -> dict[str, str]:
-    """Of all that a walk may be about: assets, and what is cut out of pictures."""
+def appearance_groups(library: AssetLibrary) -> dict[str, str]:
+    """Name -> appearance group, for all assets and for all pictures that objects are cut out of."""
     photographed = {picture.name: Item.of(picture).twins for picture in library.pictures}
-    return photographed | {asset.name: group_of(asset) for asset in library.assets}
+    return photographed | {asset.name: appearance_group(asset) for asset in library.assets}
 
 
-def nameable(room: Room) -> list[tuple[int, Asset]]:
-    """Instances of things that a question could be about: of their looks there is only one in the room."""
-    counts = Counter(group_of(placed.asset) for placed in room.placed)
+def unique_instances(room: Room) -> list[tuple[int, Asset]]:
+    """Instances that can be queried without ambiguity: the only ones of their appearance group in the
+    room."""
+    counts = Counter(appearance_group(placed.asset) for placed in room.placed)
     return [
         (placed.instance, placed.asset)
         for placed in room.placed
-        if placed.asset.kind in KINDS and counts[group_of(placed.asset)] == 1
+        if placed.asset.kind in KINDS and counts[appearance_group(placed.asset)] == 1
     ]
 
 
-def patches_of(numbers: Tensor) -> Tensor:
-    """Which number covers more than half of each patch: int16 [T, H, W] -> [T, H / 14, W / 14], or -1."""
+def majority_per_patch(numbers: Tensor) -> Tensor:
+    """The label that covers more than half of each patch, or -1: int16 [T, H, W] -> [T, H / 14, W / 14]."""
     frames, height, width = numbers.shape
     rows, columns = height // PATCH_PX, width // PATCH_PX
     cells = numbers.view(frames, rows, PATCH_PX, columns, PATCH_PX).transpose(2, 3).flatten(3)
-    middle = cells.median(3).values  # what has more than half of the pixels has the middle one, too
+    middle = cells.median(3).values  # a majority label is also the median
     count = (cells == middle[..., None]).sum(3)
     return middle.where(count > PATCH_PX**2 // 2, -1)
 
 
-def _portraits(
-    library: Library, assets: Sequence[Asset], rng: np.random.Generator, device: torch.device | str
-) -> tuple[Portrait, ...]:
-    """Of things that can be asked for; none if no other room has a place for them all."""
+def _query_pictures(
+    library: AssetLibrary, assets: Sequence[Asset], rng: np.random.Generator, device: torch.device | str
+) -> tuple[QueryPicture, ...]:
+    """Query pictures of some small objects; none if no room has space for them all."""
     able = [k for k, asset in enumerate(assets) if asset.kind == "object" and max(asset.size_m) < 0.4]
-    chosen = [int(k) for k in rng.permutation(able)[:PORTRAITS]]
+    chosen = [int(k) for k in rng.permutation(able)[:QUERY_PICTURES]]
     if not chosen:
         return ()
     try:
-        pictures = portraits(library, [assets[k] for k in chosen], rng, device=device)
+        pictures = query_pictures(library, [assets[k] for k in chosen], rng, device=device)
     except SynthError:
         return ()
-    return tuple(Portrait(thing=k, picture=p, box=box) for k, (p, box) in zip(chosen, pictures))
+    return tuple(QueryPicture(thing=k, picture=p, box=box) for k, (p, box) in zip(chosen, pictures))
 
 
-def _inner_patches(clip: Clip, width: int, height: int) -> np.ndarray:
+def _inner_patches(walk: PhotoWalk, width: int, height: int) -> np.ndarray:
     rows, columns = height // PATCH_PX, width // PATCH_PX
-    patches = np.full((len(clip.frames), rows, columns), -1, np.int16)
+    patches = np.full((len(walk.frames), rows, columns), -1, np.int16)
     y, x = (np.mgrid[:rows, :columns] + 0.5) * PATCH_PX
-    for number, box in enumerate(clip.boxes_px.cpu().numpy()):
+    for number, box in enumerate(walk.boxes_px.cpu().numpy()):
         if np.isfinite(box).all():
             x1, y1, x2, y2 = Box(*map(float, box)).expanded(INNER).xyxy
             patches[number][(x > x1) & (x < x2) & (y > y1) & (y < y2)] = 0

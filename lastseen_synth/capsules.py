@@ -1,7 +1,7 @@
-"""Soft bodies: balls and rounded bars that flow into each other, as one smooth skin.
+"""Smooth unions of capsules, meshed with surface nets.
 
-Hands, people and toys are lists of Bars. The skin is where their joint distance is zero, found on a grid by
-surface nets: one vertex in every cell that the skin crosses, one face for every grid edge that it cuts.
+Hands, people and toys are lists of capsules. The surface is the zero level of their smooth-minimum distance
+on a grid: one vertex in every cell that the surface crosses, one quad for every grid edge that it cuts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Point = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A rounded bar that may taper; `flat` squeezes it along x, y and z about its first end."""
+class Capsule:
+    """A capsule with a radius at either end; `flat` scales it along x, y and z about its start."""
 
     start: Point
     end: Point
@@ -26,17 +26,17 @@ class Bar:
     end_radius: float
     flat: Point = (1.0, 1.0, 1.0)
 
-    def mirrored(self) -> Bar:
+    def mirrored(self) -> Capsule:
         (ax, ay, az), (bx, by, bz) = self.start, self.end
         return replace(self, start=(-ax, ay, az), end=(-bx, by, bz))
 
 
-def ball(centre: Point, radius: float, flat: Point = (1.0, 1.0, 1.0)) -> Bar:
-    return Bar(start=centre, end=centre, start_radius=radius, end_radius=radius, flat=flat)
+def ball(centre: Point, radius: float, flat: Point = (1.0, 1.0, 1.0)) -> Capsule:
+    return Capsule(start=centre, end=centre, start_radius=radius, end_radius=radius, flat=flat)
 
 
-def bar(start: Point, end: Point, start_radius: float, end_radius: float | None = None) -> Bar:
-    return Bar(
+def capsule(start: Point, end: Point, start_radius: float, end_radius: float | None = None) -> Capsule:
+    return Capsule(
         start=start,
         end=end,
         start_radius=start_radius,
@@ -44,21 +44,21 @@ def bar(start: Point, end: Point, start_radius: float, end_radius: float | None 
     )
 
 
-def bounds(bars: Sequence[Bar]) -> tuple[np.ndarray, np.ndarray]:
-    """Of all bars together, without what blending adds."""
-    ends = np.array([[b.start, b.end] for b in bars])
-    radii = np.array([[b.start_radius, b.end_radius] for b in bars])
-    reach = radii[:, :, None] * np.array([b.flat for b in bars])[:, None]
+def bounds(capsules: Sequence[Capsule]) -> tuple[np.ndarray, np.ndarray]:
+    """Bounding box of all capsules, without what blending adds."""
+    ends = np.array([[b.start, b.end] for b in capsules])
+    radii = np.array([[b.start_radius, b.end_radius] for b in capsules])
+    reach = radii[:, :, None] * np.array([b.flat for b in capsules])[:, None]
     return (ends - reach).min((0, 1)), (ends + reach).max((0, 1))
 
 
-def skin(bars: Sequence[Bar], *, cell_m: float, blend_m: float, material: int = 0) -> Part:
-    """One closed surface around all bars; seams narrower than `blend_m` are filled. uv: see Part.tiled."""
-    low, high = bounds(bars)
+def blended_surface(capsules: Sequence[Capsule], *, cell_m: float, blend_m: float, material: int = 0) -> Part:
+    """One closed surface around all capsules, blended over `blend_m`. For uv see Part.tiled."""
+    low, high = bounds(capsules)
     margin = blend_m + 2 * cell_m
     low, high = low - margin, high + margin
     axes = [np.arange(a, b + cell_m, cell_m) for a, b in zip(low, high)]
-    distance = _distance(np.stack(np.meshgrid(*axes, indexing="ij"), -1), bars, blend_m)
+    distance = _distance(np.stack(np.meshgrid(*axes, indexing="ij"), -1), capsules, blend_m)
     positions, triangles = surface_net(distance)
     positions = low + positions * cell_m
     return Part(
@@ -70,23 +70,23 @@ def skin(bars: Sequence[Bar], *, cell_m: float, blend_m: float, material: int = 
     )
 
 
-def _distance(points: np.ndarray, bars: Sequence[Bar], blend_m: float) -> np.ndarray:
-    """Smooth minimum of the distances to all bars; negative inside."""
+def _distance(points: np.ndarray, capsules: Sequence[Capsule], blend_m: float) -> np.ndarray:
+    """Smooth minimum of the distances to all capsules; negative inside."""
     total = np.zeros(points.shape[:-1])
-    for b in bars:
+    for b in capsules:
         start, along = np.asarray(b.start), np.asarray(b.end) - np.asarray(b.start)
         from_start = (points - start) / np.asarray(b.flat)
         along = along / np.asarray(b.flat)
         share = np.clip(from_start @ along / max(float(along @ along), 1e-12), 0, 1)
         gap = np.linalg.norm(from_start - share[..., None] * along, axis=-1)
         gap -= b.start_radius + share * (b.end_radius - b.start_radius)
-        # A squeezed bar's distances are too large by up to its squeeze; near the skin that is small.
+        # Distances to a scaled capsule are inexact by up to its scale; near the surface the error is small.
         total += np.exp(-np.clip(gap * min(b.flat) / blend_m, -50, 50))
     return -blend_m * np.log(np.maximum(total, 1e-30))
 
 
 def surface_net(distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where `distance` [X, Y, Z] is zero, outside being more: positions [V, 3] in cells, faces [F, 3]."""
+    """Zero level of `distance` [X, Y, Z], positive outside: positions [V, 3] in cells, triangles [F, 3]."""
     cells = tuple(n - 1 for n in distance.shape)
     sums, counts = np.zeros((*cells, 3)), np.zeros(cells)
     crossings = []

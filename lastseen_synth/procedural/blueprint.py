@@ -1,4 +1,4 @@
-"""How a procedural thing waits to be made: its size is known, its shape and pictures are made when loaded."""
+"""Blueprints of procedural assets: the size is known, mesh and textures are built on load."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ GLOSSY, SATIN = (0.25, 60.0), (0.08, 20.0)  # strength and shininess of highligh
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """`size_m` is the box that the built parts are moved and stretched to fill; they nearly do already."""
+class Blueprint:
+    """`size_m`: bounding box to which the built parts, which nearly fill it, are moved and scaled."""
 
     size_m: Point
     build: Callable[[], Built]
@@ -33,7 +33,7 @@ class Plan:
 
 
 def fitted(parts: Sequence[Part], size_m: Point) -> list[Part]:
-    """Centred in x and y, standing on z = 0, exactly as large as planned."""
+    """Centred in x and y, standing on z = 0, scaled to the given size."""
     low = np.min([p.positions.min(0) for p in parts], 0)
     high = np.max([p.positions.max(0) for p in parts], 0)
     scale = np.asarray(size_m) / np.maximum(high - low, 1e-9)
@@ -55,6 +55,6 @@ def painted(image: np.ndarray, shine: tuple[float, float] = (0.0, 1.0), *, emiss
 
 
 def face_px(width_m: float, height_m: float, largest_px: int = 256) -> tuple[int, int]:
-    """Pixels of a picture of this shape."""
+    """Width and height in pixels of a picture with this aspect."""
     scale = largest_px / max(width_m, height_m)
     return max(8, round(width_m * scale)), max(8, round(height_m * scale))

@@ -1,4 +1,4 @@
-"""Meshes with fewer triangles, for what is only part of the background: vertices in one cell become one."""
+"""Mesh simplification by vertex clustering, for objects that are only background."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lastseen_synth.meshes import Mesh
 FINEST, COARSEST = 64, 4  # cells along the longest side
 
 
-def coarse(mesh: Mesh, max_triangles: int) -> Mesh:
-    """The finest version that has no more than `max_triangles`; the mesh itself if it is light enough.
+def simplified(mesh: Mesh, max_triangles: int) -> Mesh:
+    """The finest clustering with at most `max_triangles`; the mesh itself if it has no more.
 
-    Texture charts keep their own corners, so pictures stay in place; positions are shared across charts, so
-    nothing tears.
+    Vertices are merged per texture chart, which keeps uv intact; positions are merged across charts, which
+    avoids cracks.
     """
     if len(mesh.triangles) <= max_triangles:
         return mesh
@@ -24,7 +24,7 @@ def coarse(mesh: Mesh, max_triangles: int) -> Mesh:
     charts = _charts(len(positions), triangles)
     low, high = COARSEST, FINEST
     best = _clustered(mesh, positions, charts, low)
-    while high - low > 1:  # counts grow with fineness, nearly always
+    while high - low > 1:  # triangle counts grow with resolution, nearly always
         middle = (low + high) // 2
         candidate = _clustered(mesh, positions, charts, middle)
         if len(candidate.triangles) <= max_triangles:
@@ -35,7 +35,7 @@ def coarse(mesh: Mesh, max_triangles: int) -> Mesh:
 
 
 def _charts(vertices: int, triangles: np.ndarray) -> np.ndarray:
-    """[V]: vertices are split where the texture is cut, so what hangs together is one chart."""
+    """[V] chart of every vertex: vertices are split at texture seams, so charts are connected components."""
     starts, ends = triangles[:, :2].T.ravel(), triangles[:, 1:].T.ravel()
     links = sparse.coo_array((np.ones(len(starts)), (starts, ends)), shape=(vertices, vertices))
     return csgraph.connected_components(links, directed=False)[1]
@@ -48,7 +48,7 @@ def _clustered(mesh: Mesh, positions: np.ndarray, charts: np.ndarray, cells: int
     cell_of = _numbered((grid[:, 0] * 4096 + grid[:, 1]) * 4096 + grid[:, 2])
     corner_of = _numbered(cell_of * (int(charts.max()) + 1) + charts)
     cell_middle = _means(positions, cell_of)
-    # Means lie further in than their vertices; what stood on the ground shall stand there still.
+    # Cluster means shrink the mesh: stretch it back to its bounding box, so that it still touches the ground.
     inner_low, inner_high = cell_middle.min(0), cell_middle.max(0)
     stretch = (high - low) / np.maximum(inner_high - inner_low, 1e-9)
     cell_middle = (cell_middle - inner_low) * stretch + low
@@ -60,7 +60,7 @@ def _clustered(mesh: Mesh, positions: np.ndarray, charts: np.ndarray, cells: int
         (by_cell[:, 0] != by_cell[:, 1]) & (by_cell[:, 1] != by_cell[:, 2]) & (by_cell[:, 2] != by_cell[:, 0])
     )
     numbers = np.flatnonzero(kept)
-    # Two layers that fell together are one.
+    # Triangles that coincide after clustering are kept once.
     _, once = np.unique(np.sort(by_cell[numbers], 1), axis=0, return_index=True)
     numbers = numbers[np.sort(once)]
     normals = torch.from_numpy(_means(mesh.normals.double().numpy(), corner_of))

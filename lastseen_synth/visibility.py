@@ -1,17 +1,16 @@
-"""Exact answers from id buffers: boxes of what is visible, and how much of a thing is hidden or cut off."""
+"""Visibility from id buffers: boxes of visible pixels, and unoccluded pixel counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lastseen_synth.geometry import Cameras, Geometry, Poses
-from lastseen_synth.raster import Budget, fragments, project, rows_of, triangles_in_view
+from lastseen_synth.raster import Budget, fragments, project, spans_of, triangles_in_view
 
-LARGEST_CANVAS = 400_000_000  # pixels of things that are drawn alone, side by side
+LARGEST_CANVAS = 400_000_000  # pixels of all layers of `unoccluded_pixels`
 
 
 def visible_boxes(instance: Tensor, instances: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -24,14 +23,14 @@ def visible_boxes(instance: Tensor, instances: Sequence[int]) -> tuple[Tensor, T
             frames, 0, dtype=torch.int64, device=device
         )
     numbers = torch.tensor(instances, device=device)
-    # Everything else falls into one more column, dropped at the end. ids start at -1.
+    # All other ids, which start at -1, go to one more column that is dropped at the end.
     slots = torch.full((max(instances) + 3,), count, device=device)
     slots[numbers + 1] = torch.arange(count, device=device)
     slot = slots[(instance.long() + 1).clamp(max=max(instances) + 2)]
     frame = torch.arange(frames, device=device)[:, None, None]
     place = frame * (count + 1) + slot
     one = torch.ones((), dtype=torch.int32, device=device).expand(frames * height * width)
-    # Counted per column and per row: many counters, so that no two pixels in a hurry want the same one.
+    # Counted per column and per row: many counters, so that atomic additions rarely collide.
     found = []
     for size, position in (
         (width, torch.arange(width, device=device)),
@@ -52,18 +51,7 @@ def visible_boxes(instance: Tensor, instances: Sequence[int]) -> tuple[Tensor, T
     return boxes.where((pixels > 0)[..., None], torch.nan), pixels
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlonePixels:
-    """Pixels [B, I] int64 an instance would cover with nothing in front of it: inside the frame, and in all.
-
-    visible / in_frame tells occlusion; in_frame / in_all truncation. "In all" ends `margin` beyond the frame.
-    """
-
-    in_frame: Tensor
-    in_all: Tensor
-
-
-def alone_pixels(
+def unoccluded_pixels(
     geometry: Geometry,
     cameras: Cameras,
     instances: Sequence[int],
@@ -71,33 +59,29 @@ def alone_pixels(
     poses: Poses | None = None,
     margin: float = 0.5,
     budget: Budget | None = None,
-) -> AlonePixels:
-    """Draws each instance alone, on a canvas wider than the frame by `margin` of its size on all sides."""
+) -> Tensor:
+    """Pixels int64 [B, I] that each instance would cover if nothing else were in the scene.
+
+    The canvas is wider than the frame by `margin` of its size on all sides, so that visible pixels divided by
+    these tell how much of an instance is neither occluded nor truncated.
+    """
     margin_x, margin_y = (round(margin * side) for side in (cameras.width_px, cameras.height_px))
     wide = cameras.padded(margin_x, margin_y)
     budget = budget or Budget.of(geometry.faces.device)
     canvas = wide.width_px * wide.height_px * min(budget.frames_per_pass, max(len(cameras), 1))
     at_once = max(1, LARGEST_CANVAS // canvas)
-    inner = (slice(margin_y, margin_y + cameras.height_px), slice(margin_x, margin_x + cameras.width_px))
-    columns = []
+    columns = [torch.zeros(len(cameras), 0, dtype=torch.int64, device=geometry.faces.device)]
     for first in range(0, len(instances), at_once):
         few = list(instances[first : first + at_once])
-        columns.append(_alone(geometry.only(few), wide, few, _poses_of(poses, few), inner, budget))
-    empty = torch.zeros(len(cameras), 0, dtype=torch.int64, device=geometry.faces.device)
-    in_frame, in_all = (torch.cat(parts, 1) for parts in zip(*columns)) if columns else (empty, empty)
-    return AlonePixels(in_frame=in_frame, in_all=in_all)
+        columns.append(_unoccluded(geometry.only(few), wide, few, _poses_of(poses, few), budget))
+    return torch.cat(columns, 1)
 
 
-def _alone(
-    alone: Geometry,
-    cameras: Cameras,
-    instances: list[int],
-    poses: Poses | None,
-    inner: tuple[slice, slice],
-    budget: Budget,
-) -> tuple[Tensor, Tensor]:
-    """Pixels [B, I] inside the frame and in all."""
-    in_frame, in_all = [], []
+def _unoccluded(
+    alone: Geometry, cameras: Cameras, instances: list[int], poses: Poses | None, budget: Budget
+) -> Tensor:
+    """Pixels [B, I]: every instance is rasterised into a layer of its own, without a depth test."""
+    counts = []
     for start in range(0, len(cameras), budget.frames_per_pass):
         stop = start + budget.frames_per_pass
         part = cameras.frames(start, stop)
@@ -106,11 +90,10 @@ def _alone(
         layer = triangles.frame * len(instances) + alone.face_instance.index_select(0, triangles.face)
         shape = (len(part), len(instances), part.height_px, part.width_px)
         covered = torch.zeros(shape, dtype=torch.bool, device=layer.device)
-        for _, pixel, _ in fragments(rows_of(triangles, part, layer=layer), budget):
+        for _, pixel, _ in fragments(spans_of(triangles, part, layer=layer), budget):
             covered.view(-1)[pixel.long()] = True
-        in_all.append(covered.sum((2, 3)))
-        in_frame.append(covered[:, :, *inner].sum((2, 3)))
-    return torch.cat(in_frame), torch.cat(in_all)
+        counts.append(covered.sum((2, 3)))
+    return torch.cat(counts)
 
 
 def _poses_of(poses: Poses | None, instances: list[int]) -> Poses | None:

@@ -1,4 +1,4 @@
-"""Hands and people, as soft skins over bars.
+"""Procedural hands and people, as smooth unions of capsules.
 
 Hands as in the packs: the wrist at the origin, fingers along +y, the back of the hand up (+z), the thumb of a
 right hand at -x, a forearm of 42 cm behind; material 0 is the hand and 1 the forearm.
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from lastseen_synth.assets import SKIN_TONES, Loaded, Point
-from lastseen_synth.blobs import Bar, ball, bar, bounds, skin
+from lastseen_synth.capsules import Capsule, ball, blended_surface, bounds, capsule
 from lastseen_synth.meshes import Material
-from lastseen_synth.procedural.joinery import FABRIC_M, STYLES, Rng, fabric_material
+from lastseen_synth.procedural.blueprint import SATIN, Blueprint, Built, plain
+from lastseen_synth.procedural.furniture_parts import FABRIC_M, STYLES, Rng, fabric_material
 from lastseen_synth.procedural.patterns import rgb
-from lastseen_synth.procedural.plan import SATIN, Built, Plan, plain
-from lastseen_synth.shapes import Part, merged, rotation, turned
+from lastseen_synth.shapes import Part, merged, revolved, rotation
 from lastseen_synth.texture import colour_texture
 
 FOREARM_M = 0.42
@@ -40,14 +40,14 @@ FINGERS = (
 )
 
 
-def _hand_bars(pose: str) -> list[Bar]:
+def _hand_capsules(pose: str) -> list[Capsule]:
     bend, across = POSES[pose]
-    bars = [
-        bar((0.0, -0.02, 0.0), (0.0, 0.02, 0.0), 0.023, 0.025),
-        bar((-0.012, 0.02, 0.0), (-0.022, 0.086, 0.002), 0.019, 0.0135),
-        bar((0.002, 0.02, 0.002), (-0.004, 0.09, 0.004), 0.018, 0.0135),
-        bar((0.012, 0.02, 0.0), (0.014, 0.086, 0.002), 0.018, 0.0130),
-        bar((0.016, 0.02, -0.003), (0.031, 0.078, 0.0), 0.018, 0.0120),
+    capsules = [
+        capsule((0.0, -0.02, 0.0), (0.0, 0.02, 0.0), 0.023, 0.025),
+        capsule((-0.012, 0.02, 0.0), (-0.022, 0.086, 0.002), 0.019, 0.0135),
+        capsule((0.002, 0.02, 0.002), (-0.004, 0.09, 0.004), 0.018, 0.0135),
+        capsule((0.012, 0.02, 0.0), (0.014, 0.086, 0.002), 0.018, 0.0130),
+        capsule((0.016, 0.02, -0.003), (0.031, 0.078, 0.0), 0.018, 0.0120),
     ]
     for k, ((x, y), bones, radius) in enumerate(FINGERS):
         straight = pose == "point" and k == 0
@@ -58,7 +58,7 @@ def _hand_bars(pose: str) -> list[Bar]:
             pitch -= curl * share * np.pi / 2
             way = np.array([np.sin(fan) * np.cos(pitch), np.cos(fan) * np.cos(pitch), np.sin(pitch)])
             thin, thinner = radius * 0.92**bone, radius * 0.92 ** (bone + 1)
-            bars.append(bar(_point(at), _point(at + long * way), thin, thinner))
+            capsules.append(capsule(_point(at), _point(at + long * way), thin, thinner))
             at = at + long * way
     root = np.array([-0.026, 0.028, -0.008])
     out = np.deg2rad(52 - 38 * across)
@@ -66,9 +66,9 @@ def _hand_bars(pose: str) -> list[Bar]:
         # Bones of the thumb turn back towards the fingers as it closes.
         angle, down = out - turn * across * 1.7, np.deg2rad(12 + (44 - 60 * turn) * across)
         way = np.array([-np.sin(angle) * np.cos(down), np.cos(angle) * np.cos(down), -np.sin(down)])
-        bars.append(bar(_point(root), _point(root + long * way), radius, radius * 0.9))
+        capsules.append(capsule(_point(root), _point(root + long * way), radius, radius * 0.9))
         root = root + long * way
-    return bars
+    return capsules
 
 
 def _point(xyz: np.ndarray) -> Point:
@@ -76,20 +76,20 @@ def _point(xyz: np.ndarray) -> Point:
     return x, y, z
 
 
-def _grip(bars: Sequence[Bar]) -> Point:
+def _grip(capsules: Sequence[Capsule]) -> Point:
     """Between palm, finger tips and thumb tip."""
     palm = np.array([-0.002, 0.075, -0.018])
-    tips = np.mean([bars[5 + 3 * k + 2].end for k in range(3)], 0)
-    thumb = np.array(bars[-1].end)
+    tips = np.mean([capsules[5 + 3 * k + 2].end for k in range(3)], 0)
+    thumb = np.array(capsules[-1].end)
     return _point(0.45 * palm + 0.35 * tips + 0.2 * thumb + [0.0, 0.0, -0.012])
 
 
 def hand(pose: str, *, left: bool) -> tuple[Point, Point, Point]:
     """lo_m, hi_m and grip_m of `load_hand`, without meshing it."""
-    bars = _hand_bars(pose)
-    low, high = bounds(bars)
+    capsules = _hand_capsules(pose)
+    low, high = bounds(capsules)
     low[1] = -FOREARM_M
-    grip = np.array(_grip(bars))
+    grip = np.array(_grip(capsules))
     # The forearm is wider than the wrist.
     low, high = np.minimum(low, [-0.046, 0, -0.04]), np.maximum(high, [0.046, 0, 0.04])
     if left:
@@ -100,10 +100,10 @@ def hand(pose: str, *, left: bool) -> tuple[Point, Point, Point]:
 
 def load_hand(pose: str, *, left: bool) -> Loaded:
     low, high, _ = hand(pose, left=False)
-    fist = skin(_hand_bars(pose), cell_m=0.0058, blend_m=0.002, material=0)
+    fist = blended_surface(_hand_capsules(pose), cell_m=0.0058, blend_m=0.002, material=0)
     profile = [(0.0245, 0.0), (0.028, 0.03), (0.037, 0.16), (0.046, 0.3), (0.046, FOREARM_M - 0.012)]
     arm = (
-        turned(profile, segments=20, material=1)
+        revolved(profile, segments=20, material=1)
         .stretched((1, 0.87, 1))
         .moved((0, -0.012, 0), turn=rotation("x", 90))
     )
@@ -126,7 +126,7 @@ def load_hand(pose: str, *, left: bool) -> Loaded:
     )
 
 
-def person(rng: Rng) -> Plan:
+def person(rng: Rng) -> Blueprint:
     """Standing, with a shirt, trousers or a skirt, shoes and hair; arms hang, or one is bent."""
     high, broad, bent, skirt = (
         rng.uniform(1.58, 1.88),
@@ -145,10 +145,10 @@ def person(rng: Rng) -> Plan:
 
     def build() -> Built:
         parts = [
-            skin(bars, cell_m=cell, blend_m=min(0.012, cell), material=min(k, 5))
+            blended_surface(capsules, cell_m=cell, blend_m=min(0.012, cell), material=min(k, 5))
             .tiled(FABRIC_M)
             .stretched((scale * broad, scale * broad, scale))
-            for k, (bars, cell) in enumerate(body)
+            for k, (capsules, cell) in enumerate(body)
         ]
         bare = Material(texture=colour_texture((255, 255, 255)), tint=tone, specular=0.03, shininess=12.0)
         return parts, [
@@ -160,54 +160,59 @@ def person(rng: Rng) -> Plan:
             plain((30, 22, 18)),
         ]
 
-    low, top = bounds([each for bars, _ in body for each in bars])
+    low, top = bounds([each for capsules, _ in body for each in capsules])
     wide, deep, _ = (top - low).tolist()
-    return Plan(size_m=(wide * scale * broad, deep * scale * broad, high), build=build)
+    return Blueprint(size_m=(wide * scale * broad, deep * scale * broad, high), build=build)
 
 
-def _body(*, bent: bool, skirt: bool, long_hair: bool) -> list[tuple[list[Bar], float]]:
+def _body(*, bent: bool, skirt: bool, long_hair: bool) -> list[tuple[list[Capsule], float]]:
     """Skin, shirt, trousers, hair, shoes and eyes of a figure of 1.75 m, and the cell to mesh each by."""
     shoulder, elbow = (0.185, 0.01, 1.42), (0.25, 0.03, 1.13)
     wrists = [(-0.26, -0.02, 0.88), (0.19, -0.2, 1.16) if bent else (0.26, -0.02, 0.88)]
     elbows = [(-elbow[0], elbow[1], elbow[2]), elbow]
     bare = [
         ball((0, -0.01, 1.63), 0.098, (0.86, 1.0, 1.2)),
-        bar((0, -0.09, 1.61), (0, -0.104, 1.6), 0.014, 0.016),  # nose
-        bar((0, 0.01, 1.45), (0, 0.0, 1.56), 0.055, 0.05),
+        capsule((0, -0.09, 1.61), (0, -0.104, 1.6), 0.014, 0.016),  # nose
+        capsule((0, 0.01, 1.45), (0, 0.0, 1.56), 0.055, 0.05),
     ]
     sleeves = []
     for (ex, ey, ez), (wx, wy, wz) in zip(elbows, wrists):
         side = 1.0 if ex > 0 else -1.0
         reach = np.array([wx - ex, wy - ey, wz - ez])
         palm = np.array([wx, wy, wz]) + reach / np.linalg.norm(reach) * 0.085
-        bare += [bar((ex, ey, ez), (wx, wy, wz), 0.042, 0.028), bar((wx, wy, wz), _point(palm), 0.03, 0.034)]
-        sleeves.append(bar((side * shoulder[0], shoulder[1], shoulder[2]), (ex, ey, ez), 0.066, 0.052))
+        bare += [
+            capsule((ex, ey, ez), (wx, wy, wz), 0.042, 0.028),
+            capsule((wx, wy, wz), _point(palm), 0.03, 0.034),
+        ]
+        sleeves.append(capsule((side * shoulder[0], shoulder[1], shoulder[2]), (ex, ey, ez), 0.066, 0.052))
     legs = []
     feet = []
     for side in (-1.0, 1.0):
         legs += [
-            bar((side * 0.09, 0, 0.92), (side * 0.1, 0, 0.5), 0.1, 0.072),
-            bar((side * 0.1, 0, 0.5), (side * 0.105, 0.02, 0.09), 0.07, 0.052),
+            capsule((side * 0.09, 0, 0.92), (side * 0.1, 0, 0.5), 0.1, 0.072),
+            capsule((side * 0.1, 0, 0.5), (side * 0.105, 0.02, 0.09), 0.07, 0.052),
         ]
-        feet.append(bar((side * 0.108, 0.035, 0.05), (side * 0.125, -0.13, 0.042), 0.05, 0.04))
+        feet.append(capsule((side * 0.108, 0.035, 0.05), (side * 0.125, -0.13, 0.042), 0.05, 0.04))
     torso = [
-        Bar(
+        Capsule(
             start=(0, 0, 0.98),
             end=(0, 0.01, 1.36),
             start_radius=0.15,
             end_radius=0.165,
             flat=(1.05, 0.72, 1.0),
         ),
-        bar((-0.15, 0.01, 1.42), (0.15, 0.01, 1.42), 0.07),
+        capsule((-0.15, 0.01, 1.42), (0.15, 0.01, 1.42), 0.07),
         *sleeves,
     ]
     hips = [
-        Bar(start=(0, 0, 0.9), end=(0, 0, 1.0), start_radius=0.155, end_radius=0.145, flat=(1.05, 0.78, 1.0))
+        Capsule(
+            start=(0, 0, 0.9), end=(0, 0, 1.0), start_radius=0.155, end_radius=0.145, flat=(1.05, 0.78, 1.0)
+        )
     ]
     if skirt:
         bare += legs
         legs = [
-            Bar(
+            Capsule(
                 start=(0, 0, 0.62),
                 end=(0, 0, 0.95),
                 start_radius=0.23,
@@ -217,7 +222,7 @@ def _body(*, bent: bool, skirt: bool, long_hair: bool) -> list[tuple[list[Bar], 
         ]
     crown = [ball((0, 0.012, 1.665), 0.1, (0.93, 1.02, 0.95))]
     if long_hair:
-        crown.append(bar((0, 0.06, 1.62), (0, 0.085, 1.42), 0.075, 0.06))
+        crown.append(capsule((0, 0.06, 1.62), (0, 0.085, 1.42), 0.075, 0.06))
     eyes = [ball((side * 0.032, -0.101, 1.635), 0.009) for side in (-1.0, 1.0)]
     layers = [(bare, 0.03), (torso, 0.045), (hips + legs, 0.045), (crown, 0.032), (feet, 0.032)]
     return [*layers, (eyes[:1], 0.006), (eyes[1:], 0.006)]

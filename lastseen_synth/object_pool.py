@@ -1,4 +1,4 @@
-"""Who can appear: shapes, and photographs to cut things out of; made ready for one scene as props."""
+"""Objects for photo walks: meshes and cut-outs from photographs, prepared as props for one scene."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from lastseen.errors import SynthError
-from lastseen_synth.assets import Asset, Library, Picture, Support
+from lastseen_synth.assets import Asset, AssetLibrary, Picture, Support
 from lastseen_synth.backdrop import Backdrop
 from lastseen_synth.cutouts import Cutout
 from lastseen_synth.meshes import Material, Mesh
@@ -19,16 +19,16 @@ from lastseen_synth.texture import picture_texture
 
 CUTOUT_KINDS = ("grocery", "caltech101", "generated")
 CARD_SIDES_M = (0.08, 0.35)
-CARD_TURN_RAD = 0.75  # a card is never seen from further aside
-OTHER_SIDE_RAD = 1.75  # two views of a shape have at least part of a side in common
+CARD_TURN_RAD = 0.75  # maximum viewing angle of a cut-out, which is a flat card
+OTHER_SIDE_RAD = 1.75  # of one mesh turned between query and video: the views overlap
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A shape, or a photograph to cut something out of.
+    """A mesh, or a photograph to cut an object out of.
 
-    | family | what looks like it                                         |
-    | twins  | what may be indistinguishable from it: never shown with it |
+    | family | group of items that look similar                              |
+    | twins  | group of items that may be indistinguishable: one per scene   |
     """
 
     name: str
@@ -41,7 +41,7 @@ class Item:
         if isinstance(source, Asset):
             twins = f"object {source.name}" if source.twin is None else f"twins {source.twin}"
             return cls(name=source.name, family=source.family, twins=twins, source=source)
-        # Photographs are filed under what they show. In a shop that is a product: two of one kind are twins.
+        # Folders name what the photographs show; for groceries that is a product, whose pictures are twins.
         folder = PurePosixPath(source.name).parent
         if source.kind == "grocery":
             return cls(
@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prop:
-    """An item made ready for one scene; `spin_rad` is how it is turned against facing the viewer."""
+    """An item prepared for one scene; `spin_rad` is its rotation relative to facing the viewer."""
 
     item: Item
     mesh: Mesh
@@ -72,7 +72,7 @@ class Prop:
 
 @dataclass(frozen=True, kw_only=True)
 class Brightness:
-    """Linear: `light` [3] on things of a place, and the `mean` of its picture."""
+    """Linear: `light` [3] that falls on objects of a scene, and the `mean` of its backdrop."""
 
     light: np.ndarray
     mean: float
@@ -85,17 +85,17 @@ class Brightness:
         return cls(light=light.double().cpu().numpy(), mean=float(backdrop.sphere.mean()))
 
     def gain(self, picture: np.ndarray) -> np.ndarray:
-        """[3]: what a card with this picture must be tinted with to look as if it had been there."""
+        """[3]: tint that matches the exposure of a cut-out from this picture to the scene."""
         own = float(((picture[::4, ::4] / 255.0) ** 2.2).mean())
         level = float(np.clip((self.mean / max(own, 0.02)) ** 0.6, 0.45, 1.4))
-        # Half of the place's own tint stays: its light falls on the card, but the photograph had a light too.
+        # The square root keeps half of the scene's tint: the photograph has been lit once already.
         return level / (self.light.mean() * self.light).clip(4e-4) ** 0.5
 
 
-class Cast:
-    """Everything of a library that can be put into a picture, and everything to put it in front of."""
+class ObjectPool:
+    """All items of a library that can be placed in a photo walk, and all backdrops for it."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: AssetLibrary) -> None:
         self.library = library
         self.shapes = [Item.of(a) for kind in ("object", "small") for a in library.kind(kind)]
         self.cutouts = [Item.of(p) for p in library.pictures if p.kind in CUTOUT_KINDS]
@@ -121,12 +121,13 @@ class Cast:
         return _one_of(self.askable if shape else self.cutouts, rng)
 
     def lookalike(self, thing: Item, rng: np.random.Generator) -> Item | None:
-        """Of the same family, but no twin; None if it has no such relative."""
+        """An item of the same family that is no twin; None if there is none."""
         relatives = [i for i in self._relatives[thing.family] if i.twins != thing.twins]
         return _one_of(relatives, rng) if relatives else None
 
     def other(self, thing: Item, rng: np.random.Generator, shape_share: float, *, largest_m: float) -> Item:
-        """Anything that is no twin of the thing; of at most this size, if such a one is soon found."""
+        """A random item that is no twin of the thing; of at most this size, if one is found in a few
+        tries."""
         fallback = None
         for _ in range(8):
             shape = bool(self.shapes) and (not self.cutouts or rng.random() < shape_share)
@@ -147,7 +148,7 @@ class Cast:
         spin_rad: float | None = None,
         cutout: Cutout | None = None,
     ) -> Prop:
-        """Turned and cut out as told, or at random."""
+        """Prepares an item; rotation and cut-out are random where not given."""
         if isinstance(item.source, Asset):
             mesh, materials = item.source.load()
             spin = float(rng.uniform(-np.pi, np.pi)) if spin_rad is None else spin_rad
@@ -167,14 +168,14 @@ class Cast:
         )
 
     def again(self, prop: Prop, bright: Brightness, rng: np.random.Generator) -> Prop:
-        """The same thing elsewhere: from another side, or cut out along another edge."""
+        """The same item for another scene: rotated, or cut out along another outline."""
         if prop.cutout is None:
             turn = float(np.clip(rng.normal(0, 0.8), -OTHER_SIDE_RAD, OTHER_SIDE_RAD))
             return self.prop(prop.item, bright, rng, spin_rad=prop.spin_rad + turn)
         return self.prop(prop.item, bright, rng, cutout=prop.cutout.varied(rng))
 
     def flat_pictures(self, thing: Item, count: int, rng: np.random.Generator) -> list[Picture]:
-        """Photographs for a collage, none of them of the thing or its twins."""
+        """Photographs for a collage that show neither the thing nor its twins."""
         order = rng.permutation(len(self.flats))[: count + 40]
         chosen = [self.flats[i] for i in order if self.flats[i].twins != thing.twins]
         return [i.source for i in chosen[:count] if isinstance(i.source, Picture)]
@@ -185,7 +186,7 @@ def _one_of(items: Sequence[Item], rng: np.random.Generator) -> Item:
 
 
 def tabletop(asset: Asset) -> Support | None:
-    """Its largest top at the height of tables and counters, if there is one."""
+    """Its largest support at the height of tables and counters, if there is one."""
     tops = [s for s in asset.supports if 0.3 <= s.z_m <= 1.15 and s.clearance_m > 0.5]
     tops = [s for s in tops if s.x1_m - s.x0_m > 0.3 and s.y1_m - s.y0_m > 0.2]
     return max(tops, key=lambda s: (s.x1_m - s.x0_m) * (s.y1_m - s.y0_m), default=None)
