@@ -190,7 +190,7 @@ def models(toy: bool) -> dict[str, VQLoC]:
     if toy:
         small = BackboneConfig(dim=64, depth=2, heads=2)
         plain = VQLoCConfig(backbone=small, image_size=112, dim=32)
-        match = replace(plain, fusion="match", match_dim=16, query_shares=(1.0, 0.5))
+        match = replace(plain, fusion="match", match_dim=16, query_scales=(1.0, 0.5))
         configs = {"ViT-B": plain, "ViT-S": plain, "shipped": match}
     torch.manual_seed(0)
     made = {name: VQLoC.from_config(config).eval() for name, config in configs.items()}

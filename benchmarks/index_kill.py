@@ -30,7 +30,7 @@ from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
+from lastseen.model.training_free import TrainingFreeConfig, TrainingFreeModel
 from lastseen.video import VideoWriter
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
@@ -41,8 +41,8 @@ def tiny_localizer(kind: str = "patches", *, seed: int = 0, paper: bool = False,
     """Random weights: useless answers, but a full path in milliseconds a frame."""
     torch.manual_seed(seed)
     if kind == "patches":
-        config = PatchMatchConfig(longer_edge=112, query_scales_px=(28, 56), query_canvas_px=(56, 112))
-        matcher = PatchMatcher(Backbone(TINY), config)
+        config = TrainingFreeConfig(longer_edge=112, query_scales_px=(28, 56), query_canvas_px=(56, 112))
+        matcher = TrainingFreeModel(Backbone(TINY), config)
         _enliven(matcher)
         return Localizer(matcher.eval(), paper=paper)
     vqloc = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, **fields))

@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lastseen.box import Letterbox
+from lastseen.model.encoded_query import background_patches
 from lastseen.model.inputs import patches_inside
-from lastseen.model.similarity import lengths_of_patches
 from lastseen.track import FramePredictions, ResponseTrack
 
 AROUND = 1.5  # times a box is where the thing is looked for
@@ -104,10 +104,10 @@ class Eye:
         shown, box = _unit(self.features(frame, frame + 1)), self._boxes[frame : frame + 1]
         rows, columns = shown.shape[2:]
         inside = patches_inside(box, rows, columns).to(shown)
-        lengths = lengths_of_patches(shown, inside, self._picture.to(shown), BACKGROUND)
+        background = background_patches(shown, inside, self._picture.to(shown), BACKGROUND)
         its = inside[0, 0] > 0
         places = _middles(rows, columns)[its.flatten().cpu()] - (box[:, :2] + box[:, 2:]) / 2
-        return _Thing(shown[0][:, its], lengths[0, 0][its].cpu() == 1, places)
+        return _Thing(shown[0][:, its], ~background[0, 0][its].cpu(), places)
 
     def _likeness(self, thing: _Thing, track: ResponseTrack) -> float:
         """How well the boxes around a track's peak show the thing, at best."""

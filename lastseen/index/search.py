@@ -24,6 +24,7 @@ from lastseen.index.fine import FineFeatures
 from lastseen.index.folder import Index
 from lastseen.index.recorder import compact_grid
 from lastseen.localizer import Localizer, Progress
+from lastseen.model import EncodedQuery
 from lastseen.query import Query
 from lastseen.second_look import Looks
 from lastseen.track import FramePredictions, ResponseTrack
@@ -97,7 +98,7 @@ def search(
 class _Case:
     """One thing in one video: which clips were looked at and what was seen there."""
 
-    def __init__(self, localizer: Localizer, fine: FineFeatures, views: list[Tensor], end: int) -> None:
+    def __init__(self, localizer: Localizer, fine: FineFeatures, views: list[EncodedQuery], end: int) -> None:
         self.localizer, self.fine, self.views = localizer, fine, views
         self.first, self.end = fine.video.first, end
         # Row numbers instead of features: the same cutting tells which frames are in which clip.
@@ -209,7 +210,7 @@ class _Cases:
         index: Index,
         localizer: Localizer,
         things: Mapping[str, Query],
-        views: Mapping[str, list[Tensor]],
+        views: Mapping[str, list[EncodedQuery]],
         videos: Sequence[IndexedVideo],
         before: float | None,
     ) -> None:

@@ -1,7 +1,7 @@
 """Augmentation: one draw per clip, boxes that move with the pixels.
 
 Everything is on tensors in [0, 1], before padding and normalising, and depends on the generator alone.
-The first three are the paper's; the rest makes clean (rendered) pictures look like a head camera's.
+Colour jitter, flip and crop are the paper's; the rest makes rendered pictures look like a camera's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AugmentConfig:
     flip: float = 0.5  # chance
     crop_scale: float = 0.66  # least share of the area that is kept; 1: no crop
     crop_ratio: float = 0.2  # the crop's aspect is the frame's times [1 - x, 1 + x]
-    least_left: float = 0.25  # a thing of which less is left in the crop is not visible any more
+    least_left: float = 0.25  # a thing with a smaller share left in the crop counts as not visible
     grey: float = 0.0  # chances from here on
     blur: float = 0.0
     degrade: float = 0.0  # down and up again, and coarse colours, as a bad encoder does
@@ -70,9 +70,9 @@ def augment_clip(
     return augment_colours(frames, config, generator), boxes_unit, visible
 
 
-def augment_query(query: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """[3, h, w] in [0, 1]; the paper leaves the query alone."""
-    return augment_colours(query[None], config, generator)[0] if config.query_jitter else query
+def augment_query(crops: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Crops [scales, 3, h, w] in [0, 1] of one query; the paper does not augment queries."""
+    return augment_colours(crops, config, generator) if config.query_jitter else crops
 
 
 def augment_colours(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from lastseen.errors import OutputError, TrainError
 from lastseen.files import whole_file
-from lastseen.model import VQLoC
+from lastseen.model import TrainedModel
 from lastseen.weights import save_model
 
 Tensors = Mapping[str, Tensor]
@@ -49,7 +49,7 @@ class RunFolder:
         self._config = self.root / "config.json"
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Say at once, before long work, that this config cannot be trained here."""
+        """Fail early, before long work, if this config cannot be trained here."""
         if not self._config.exists():
             if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
                 raise OutputError(f"{self.root} exists and is not a training run; choose a new folder")
@@ -116,7 +116,7 @@ class RunFolder:
             ) from None
         return numbers[-1], Checkpoint(tensors, state)
 
-    def write_model(self, model: VQLoC) -> None:
+    def write_model(self, model: TrainedModel) -> None:
         """The model folder, in place of an earlier one."""
         building, old = self.root / ".model.part", self.root / ".old.part"
         save_model(model, building)

@@ -1,7 +1,7 @@
-"""Training clips out of harvested walks, as features of a frozen backbone that are computed once.
+"""Training clips from rendered walks, as stored features of a frozen backbone.
 
-Every thing in a walk is a question, so a few hundred walks give more clips than a run can use. Each round the
-walks are augmented anew and encoded again: seconds, against minutes of training.
+Every thing in a walk can be a query, so a few hundred walks give more clips than a run can use. Every
+`refresh_steps` the walks are augmented and encoded again, which takes seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from torch import Tensor
 
 from lastseen.box import Letterbox
 from lastseen.errors import TrainError
-from lastseen.model import Backbone, VQLoCConfig
-from lastseen.model.inputs import normalised, padded, patches_inside
-from lastseen.model.similarity import lengths_of_patches
+from lastseen.model import Backbone, TrainedConfig
+from lastseen.model.inputs import normalised, padded
 from lastseen.train.augment import AugmentConfig, augment_clip
 from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.train.gallery import VIEW_PX, Gallery
 from lastseen.train.harvest import harvest
-from lastseen.train.pairs import varied
+from lastseen.train.pairs import photometric_jitter
 from lastseen_synth.assets import Library
 from lastseen_synth.library import open_library
 
@@ -51,8 +50,8 @@ class SynthData:
     absent_share: float = 0.2  # of clips: the thing is not in them
     cut_share: float = 0.35  # of clips that begin or end in another walk
     fast_share: float = 0.2  # of clips at twice the speed
-    home_share: float = (
-        0.0  # of questions, at least: the picture shows the thing in the same walk, if any does
+    same_walk_query_share: float = (
+        0.0  # of queries, at least, that are views of the same walk, where there are
     )
     augment: AugmentConfig = AugmentConfig(
         hue=0.03, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
@@ -65,9 +64,9 @@ def library_of(data: SynthData, split: str) -> Library:
 
 
 def open_gallery(
-    data: SynthData, seed: int, device: torch.device | str, shares: Sequence[float] = (1.0,)
+    data: SynthData, seed: int, device: torch.device | str, scales: Sequence[float] = (1.0,)
 ) -> Gallery:
-    """Renders what is missing in the folder and reads it all."""
+    """Renders the walks that are missing in the folder and reads all of them."""
     paths = harvest(
         data.folder,
         partial(library_of, data, "train"),
@@ -78,14 +77,14 @@ def open_gallery(
         device=device,
         workers=data.workers,
     )
-    return Gallery.open(paths, device, shares=shares)
+    return Gallery.open(paths, device, scales=scales)
 
 
 class FeatureStore:
     """A Source of batches. N frames of all walks, K things in all of them, V views of things.
 
     | features | float16 [N, channels, side, side]                |
-    | views    | float16 [V, shares * channels, q side, q side]   |
+    | views    | float16 [V, scales, channels, q side, q side]    |
     | boxes    | per walk float32 [T, K, 4] in the padded square  |
     | visible  | per walk bool [T, K]                             |
     """
@@ -94,14 +93,15 @@ class FeatureStore:
         self,
         gallery: Gallery,
         data: SynthData,
-        model: VQLoCConfig,
+        model: TrainedConfig,
         backbone: Backbone,
         batch: int,
         seed: int,
     ) -> None:
-        if gallery.views.shape[1] != len(model.query_shares):
+        if gallery.views.shape[1] != len(model.query_scales):
             raise ValueError(
-                f"the gallery has {gallery.views.shape[1]} pictures a view, the model wants others"
+                f"the gallery has views at {gallery.views.shape[1]} scales, "
+                f"the model wants {len(model.query_scales)}"
             )
         self.gallery, self.data, self.model, self.size, self.seed = gallery, data, model, batch, seed
         self.backbone = backbone.to(gallery.device).eval()
@@ -132,33 +132,16 @@ class FeatureStore:
         )
         shown = [frozenset().union(*(self._present[walk] for walk in d.walks)) for d in drawn]
         unrelated = unrelated_by_name(shown, [d.group for d in drawn])
-        queries, lengths = self.views[view], None
-        if self.model.mask_query:
-            lengths = self._lengths(view)
-            each = rearrange(queries, "b (s c) h w -> b s c h w", s=len(self.model.query_shares))
-            queries = rearrange(each * (lengths > 0)[:, :, None], "b s c h w -> b (s c) h w")
         return Batch(
             clips=self.features[index],
-            queries=queries,
-            lengths=lengths,
+            queries=self.views[view],
+            query_boxes_unit=self.gallery.view_boxes[view],
+            query_shown_unit=self.gallery.view_shown[view],
             boxes_unit=boxes,
             visible=visible,
             unrelated=unrelated,
             known=known,
         )
-
-    def _lengths(self, view: Tensor) -> Tensor:
-        """[b, shares, q side, q side]: 0 where a picture does not show the thing, as in `prepare_query`"""
-        boxes, shown = (
-            places[view].flatten(0, 1) for places in (self.gallery.view_boxes, self.gallery.view_shown)
-        )
-        lengths = inside = patches_inside(boxes, self.model.query_side).half()
-        if self.model.query_background is not None:
-            features = rearrange(
-                self.views[view], "b (s c) h w -> (b s) c h w", b=len(view), s=len(boxes) // len(view)
-            )
-            lengths = inside * lengths_of_patches(features, inside, shown, self.model.query_background)
-        return rearrange(lengths, "(b s) 1 h w -> b s h w", b=len(view))
 
     # --- what is drawn ---
 
@@ -201,7 +184,7 @@ class FeatureStore:
         if not views:
             return None
         home = [view for view in views if self.gallery.is_from(view, walk)]
-        if home and rng.random() < self.data.home_share:
+        if home and rng.random() < self.data.same_walk_query_share:
             views = home
         boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
         # A speck or a corner of the thing is no sighting, but it would be wrong to call it another thing.
@@ -245,9 +228,8 @@ class FeatureStore:
         if not hasattr(self, "features"):
             shape = (channels, side, side)
             self.features = torch.empty(int(self.lengths.sum()), *shape, dtype=torch.float16, device=device)
-            count, shares = self.gallery.views.shape[:2]
-            shape = (shares * channels, query_side, query_side)
-            self.views = torch.empty(count, *shape, dtype=torch.float16, device=device)
+            shape = (*self.gallery.views.shape[:2], channels, query_side, query_side)
+            self.views = torch.empty(shape, dtype=torch.float16, device=device)
         self.boxes: list[np.ndarray] = []
         self.visible: list[np.ndarray] = []
         for walk, start in enumerate(self.starts):
@@ -258,17 +240,15 @@ class FeatureStore:
             self.visible.append(visible)
         self._choices = {absent: self._walks_for(absent) for absent in (False, True)}
         generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, len(self.starts)))
-        size = self.model.query_px
+        size = self.model.query_size
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
             part = slice(first, first + ENCODED_AT_ONCE)
             pictures = rearrange(self.gallery.views[part], "v s h w c -> (v s) c h w").float() / 255
             if size != VIEW_PX:
                 pictures = F.interpolate(pictures, (size, size), mode="bilinear")
             if self.data.augment.query_jitter:
-                pictures = varied(pictures, generator)
-            into = rearrange(self.views[part], "v (s c) h w -> (v s) c h w", c=channels)
-            self._encode(normalised(pictures), into)
-            self.views[part] = rearrange(into, "(v s) c h w -> v (s c) h w", v=len(self.views[part]))
+                pictures = photometric_jitter(pictures, generator)
+            self._encode(normalised(pictures), self.views[part].flatten(0, 1))
 
     def _walks_for(self, absent: bool) -> dict[str, list[tuple[int, np.ndarray, np.ndarray]]]:
         """By source: walks, their things that some clip shows (or misses), and how often each is drawn: the

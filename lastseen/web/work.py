@@ -16,6 +16,7 @@ from lastseen.index import Index, IndexedVideo
 from lastseen.index.record import BUSY, add_file
 from lastseen.index.search import Finding, search
 from lastseen.localizer import Localizer
+from lastseen.model import EncodedQuery
 from lastseen.query import Query, read_picture
 from lastseen.render.curve import score_curve
 from lastseen.web.jobs import Job, Jobs
@@ -77,7 +78,7 @@ class _Asking(Localizer):
             self._check()
             yield clip
 
-    def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    def localize_clip(self, features: Tensor, views: list[EncodedQuery]) -> tuple[np.ndarray, np.ndarray]:
         self._check()
         return self._inner.localize_clip(features, views)
 

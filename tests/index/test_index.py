@@ -31,12 +31,12 @@ KINDS = {
     "patches": {},
     "vqloc": {},
     "matching": {"kind": "vqloc", "match_dim": 16},
-    "maps": {"kind": "vqloc", "match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.5)},
+    "maps": {"kind": "vqloc", "match_dim": 16, "fusion": "match", "query_scales": (1.0, 0.5)},
     "small": {
         "kind": "vqloc",
         "match_dim": 16,
         "fusion": "match",
-        "query_shares": (1.0, 0.5),
+        "query_scales": (1.0, 0.5),
         "query_size": 56,
     },
 }
