@@ -36,20 +36,20 @@ from lastseen.errors import LastSeenError
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import TRAINING_FREE_RULE
-from lastseen.model import VQLoCConfig
+from lastseen.model import TrainedModel, VQLoCConfig
 from lastseen.model.inputs import letterboxed
 from lastseen.model.training_free import TrainingFreeModel
 from lastseen.train.recipes import synth_small
 from lastseen.video import VideoWriter
-from lastseen.weights import load_backbone, load_training_free
+from lastseen.weights import load_backbone, load_training_free, make_model
 
 ASSETS = Path(lastseen.__file__).parent / "assets"
 EXACT = "torch-fp32"
 ENGINES = (EXACT, "torch-bf16", "openvino-bf16")
 
 
-def shipped() -> VQLoC:
-    model = VQLoC.from_config(synth_small().model)
+def shipped() -> TrainedModel:
+    model = make_model(synth_small().model)
     model.backbone = load_backbone().shortened(8)
     return model.eval()
 

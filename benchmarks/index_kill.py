@@ -29,8 +29,16 @@ import torch
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
-from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.model.training_free import TrainingFreeConfig, TrainingFreeModel
+from lastseen.model import (
+    Backbone,
+    BackboneConfig,
+    SimilarityConfig,
+    SimilarityModel,
+    TrainingFreeConfig,
+    TrainingFreeModel,
+    VQLoC,
+    VQLoCConfig,
+)
 from lastseen.video import VideoWriter
 
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
@@ -40,14 +48,17 @@ SECONDS = (20, 12.4, 16)  # of the videos
 def tiny_localizer(kind: str = "patches", *, seed: int = 0, paper: bool = False, **fields: Any) -> Localizer:
     """Random weights: useless answers, but a full path in milliseconds a frame."""
     torch.manual_seed(seed)
+    model: VQLoC | SimilarityModel | TrainingFreeModel
     if kind == "patches":
         config = TrainingFreeConfig(longer_edge=112, query_scales_px=(28, 56), query_canvas_px=(56, 112))
-        matcher = TrainingFreeModel(Backbone(TINY), config)
-        _enliven(matcher)
-        return Localizer(matcher.eval(), paper=paper)
-    vqloc = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, **fields))
-    _enliven(vqloc)
-    return Localizer(vqloc.eval(), paper=paper)
+        model = TrainingFreeModel(Backbone(TINY), config)
+    elif kind == "maps":
+        small = {"image_size": 112, "dim": 32, "query_size": 56, "skip_connection": False, **fields}
+        model = SimilarityModel.from_config(SimilarityConfig(backbone=TINY, **small))
+    else:
+        model = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, **fields))
+    _enliven(model)
+    return Localizer(model.eval(), paper=paper)
 
 
 def _enliven(model: torch.nn.Module) -> None:

@@ -9,7 +9,7 @@
 The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share
 what is in memory, and the numbers of steps follow from the seconds they may take.
 `--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from;
-`--says` keeps their answers for other shares of what heads say, too. Either stage is left out with 0 seconds.
+`--head-score-weights` keeps their answers with other weights, too. Either stage is left out with 0 seconds.
 """
 
 from __future__ import annotations

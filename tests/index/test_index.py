@@ -30,15 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = {
     "patches": {},
     "vqloc": {},
-    "matching": {"kind": "vqloc", "match_dim": 16},
-    "maps": {"kind": "vqloc", "match_dim": 16, "fusion": "match", "query_scales": (1.0, 0.5)},
-    "small": {
-        "kind": "vqloc",
-        "match_dim": 16,
-        "fusion": "match",
-        "query_scales": (1.0, 0.5),
-        "query_size": 56,
-    },
+    "maps": {"query_scales": (1.0, 0.5), "background_cosine": 0.5},
 }
 HERE, THERE = (40, 60), (210, 90)
 

@@ -142,11 +142,15 @@ def check_composition(model, candidates):
     assert torch.isfinite(whole.boxes).all()
     features = model.encode(clip[0])
     query = model.encode_query_pictures(queries)
-    for split in (model.localize(features[None], query), model.localize_clip(features, query.row(0))):
-        torch.testing.assert_close(split.logits, whole.logits, rtol=0, atol=0)
-        torch.testing.assert_close(split.boxes, whole.boxes, rtol=0, atol=0)
-    together = model.localize(*model.encode_together(clip, queries))
-    torch.testing.assert_close(together.logits, whole.logits, rtol=1e-3, atol=1e-4)
+    split = model.localize(features[None], query)
+    torch.testing.assert_close(split.logits, whole.logits, rtol=0, atol=0)
+    torch.testing.assert_close(split.boxes, whole.boxes, rtol=0, atol=0)
+    # In other batches, or with other strides, convolutions may round differently.
+    for other in (
+        model.localize_clip(features, query.row(0)),
+        model.localize(*model.encode_together(clip, queries)),
+    ):
+        torch.testing.assert_close(other.logits, whole.logits, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
