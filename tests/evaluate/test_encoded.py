@@ -21,7 +21,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = VQLoCConfig(backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, dim=32, clip_length=12)
 OURS = SimilarityConfig(
-    backbone=TINY.backbone, image_size=224, dim=32, clip_length=12, query_scales=(1.0, 0.5), query_size=112
+    backbone=TINY.backbone,
+    image_size=112,
+    dim=32,
+    clip_length=12,
+    query_scales=(1.0, 0.5),
+    query_size=56,
+    skip_connection=False,
 )
 
 
@@ -29,7 +35,7 @@ OURS = SimilarityConfig(
 def dataset(tmp_path_factory):
     root = tmp_path_factory.mktemp("set")
     settings = EpisodeSettings(
-        width_px=160, height_px=120, fps=5.0, duration_s=(8.0, 8.0), things=(2, 3), antialias=False,
+        width_px=160, height_px=120, fps=5.0, duration_s=(6.0, 6.0), things=(2, 3), antialias=False,
         max_triangles=15_000,
     )  # fmt: skip
     write_dataset(root, lambda: open_library("val"), split="val", episodes=2, seed=3, settings=settings)
