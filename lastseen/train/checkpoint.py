@@ -55,7 +55,7 @@ class RunFolder:
                 raise OutputError(f"{self.root} exists and is not a training run; choose a new folder")
             return
         different = sorted(_differences(json.loads(self._config.read_text()), _plain(config)))
-        if different and self.numbers():  # a run that never came to a checkpoint is in nobody's way
+        if different and self.numbers():  # a run without a checkpoint may be overwritten
             names = ", ".join(different[:4]) + (" ..." if len(different) > 4 else "")
             raise TrainError(
                 f"{self.root} is a run with another config ({names} differ); "
@@ -63,7 +63,7 @@ class RunFolder:
             )
 
     def claim(self, config: Mapping[str, Any]) -> None:
-        """Make the folder this config's, and clear away what an interrupted run left half written."""
+        """Write the config, and remove half-written leftovers of an interrupted run."""
         self.check(config)
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -146,6 +146,6 @@ def _differences(found: Any, wanted: Any, where: str = "") -> set[str]:
 
 
 def _flush(file: Path) -> None:
-    """To the disk itself: a rename may reach it before the content does."""
+    """fsync: a rename may reach the disk before the content does."""
     with file.open("rb") as open_file:
         os.fsync(open_file.fileno())

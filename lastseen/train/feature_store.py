@@ -36,7 +36,7 @@ TRIES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class SynthData:
-    """Walks of the synthetic world, rendered before the first step (or found) in `folder`."""
+    """Walks of the synthetic world in `folder`; missing ones are rendered before the first step."""
 
     folder: str = "walks"
     assets: str | None = None  # a folder of asset packs; none: things drawn at run time
@@ -50,9 +50,7 @@ class SynthData:
     absent_share: float = 0.2  # of clips: the thing is not in them
     cut_share: float = 0.35  # of clips that begin or end in another walk
     fast_share: float = 0.2  # of clips at twice the speed
-    same_walk_query_share: float = (
-        0.0  # of queries, at least, that are views of the same walk, where there are
-    )
+    same_walk_query_share: float = 0.0  # of queries, at least: a view of the same walk, if there is one
     augment: AugmentConfig = AugmentConfig(
         hue=0.03, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
     )
@@ -122,7 +120,7 @@ class FeatureStore:
         self._refresh(0 if every is None else step // every)
         rng = np.random.default_rng([self.seed, step])
         drawn = [self._draw(rng) for _ in range(self.size)]
-        # Nothing here waits for a GPU, which is still at the step before.
+        # Nothing here waits for the GPU, which still computes the step before.
         device = self.gallery.device
         index, boxes, visible, known, view = (
             torch.from_numpy(np.array([getattr(d, name) for d in drawn])).to(
@@ -146,7 +144,7 @@ class FeatureStore:
     # --- what is drawn ---
 
     def _known(self, walk: int) -> np.ndarray:
-        """Which of a walk's things can be asked for."""
+        """The things of a walk that have a view."""
         names = self.gallery.walks[walk].names
         return np.flatnonzero([bool(self.gallery.views_of.get(name)) for name in names])
 
@@ -154,7 +152,7 @@ class FeatureStore:
         for _ in range(TRIES):
             photo = bool(rng.random() < self.data.photo_share)
             absent = bool(rng.random() < self.data.absent_share)
-            # The kind is settled before the walk: else what seldom fits would be rarer than was asked for.
+            # The kind of clip is drawn before the walk: otherwise kinds that seldom fit would be too rare.
             choices = self._choices[absent]
             walks = choices["photo" if photo else "room"] or choices["room" if photo else "photo"]
             for _ in range(TRIES if walks else 0):
@@ -187,7 +185,7 @@ class FeatureStore:
         if home and rng.random() < self.data.same_walk_query_share:
             views = home
         boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
-        # A speck or a corner of the thing is no sighting, but it would be wrong to call it another thing.
+        # A frame with a speck or a corner of the thing is neither positive nor negative.
         known = visible | (census.share[own, thing] == 0)
         frames, walks = self.starts[walk] + own, {walk}
         if rng.random() < self.data.cut_share:
@@ -205,7 +203,7 @@ class FeatureStore:
         )
 
     def _cut(self, length: int, group: str, rng: np.random.Generator) -> tuple[slice, np.ndarray, set[int]]:
-        """The beginning or the end, and frames for it of a walk without the thing, if one is soon found."""
+        """The beginning or end of a clip, and frames for it of a walk without the thing, if one is found."""
         at = int(rng.integers(4, length - 3)) if length > 8 else length // 2
         part = slice(0, at) if rng.random() < 0.5 else slice(at, length)
         count = part.stop - part.start
@@ -251,8 +249,8 @@ class FeatureStore:
             self._encode(normalised(pictures), self.views[part].flatten(0, 1))
 
     def _walks_for(self, absent: bool) -> dict[str, list[tuple[int, np.ndarray, np.ndarray]]]:
-        """By source: walks, their things that some clip shows (or misses), and how often each is drawn: the
-        chances of it and of those before it."""
+        """By source: walks, their things that some clip shows (or misses), and the cumulative probabilities
+        with which these are drawn."""
         found: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {"room": [], "photo": []}
         length = self.model.clip_length
         for walk, (census, things) in enumerate(zip(self.gallery.walks, self._things)):
@@ -261,7 +259,7 @@ class FeatureStore:
             seen = sliding_window_view(self.visible[walk][:, things], length, axis=0).sum(-1)
             things = things[_fits(seen, length, absent).any(0)]
             if things.size:
-                # Larger things more often, there are far more small ones; 1e-4: cropped away altogether.
+                # Larger things more often, as there are far more small ones; 1e-4: cropped away altogether.
                 areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
                 sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
                 chances = (sides / sides.sum()).cumsum()
@@ -308,7 +306,7 @@ class _Drawn:
 
 
 def _fits(seen: np.ndarray, length: int, absent: bool) -> np.ndarray:
-    """In how many frames of a clip the thing is seen -> whether it will do."""
+    """Number of frames of a clip that show the thing -> whether such a clip is wanted."""
     return seen == 0 if absent else seen >= min(3, length)
 
 

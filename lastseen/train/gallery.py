@@ -20,10 +20,10 @@ from lastseen.errors import TrainError
 from lastseen.model.inputs import query_crops
 from lastseen_synth.census import Census
 
-VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
+VIEW_PX = 224  # side of a view: `query_size` of the model that it is for
 LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # visible share and size of a thing in a frame that is used as a view
 VIEWS_A_WALK = 3
-APART = 15  # frames between two views of a walk, and between a view and the answer
+APART = 15  # least distance in frames of two views of a walk, and of a view and the clip it is a query for
 
 
 @dataclass(frozen=True, kw_only=True)

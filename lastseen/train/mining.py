@@ -20,7 +20,7 @@ from lastseen.model import EncodedQuery, Predictions, TrainedModel
 
 @dataclass(frozen=True, kw_only=True)
 class MiningConfig:
-    pairs_per_query: int = 1  # other clips that each query is tried on; 0: none
+    pairs_per_query: int = 1  # other clips that each query is compared with; 0: none
     mined_frames: int = 10  # of each of them, in a row
     group: int = 4  # consecutive clips of a batch that are each other's partners
 
@@ -35,7 +35,7 @@ class MiningConfig:
 
 
 class Partners(NamedTuple):
-    """For each query the clips to be tried on.
+    """For each query the clips to be compared with.
 
     | clips  | [b, p] rows of the batch                                          |
     | frames | [b, p, m] which of their frames                                   |
