@@ -200,8 +200,9 @@ class VQLoC(nn.Module):
         return self.encode(letterboxed(frames, letterbox, self.config.padding))
 
     def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
-        crop = query_crop(picture, box, self.config.query_size)
-        return self.encode_query_pictures(normalised(crop)[None]).row(0)
+        features = self.backbone(normalised(query_crop(picture, box, self.config.query_size)))
+        # Contiguous, whatever the backbone returns: convolutions round by memory layout.
+        return self.encode_query_features(features[:, None].contiguous()).row(0)
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         return self.localize(features[None], query.as_batch())
@@ -216,7 +217,7 @@ class VQLoC(nn.Module):
     def query_vectors(self, query: EncodedQuery) -> Tensor:
         # The query's picture as if it were a frame: both have been through the same layers then.
         as_frame = self.correspondence.prepare(query.vectors[None])[0]
-        return F.normalize(rearrange(as_frame, "m h w -> (h w) m").float(), dim=1)
+        return F.normalize(rearrange(as_frame, "m h w -> (h w) m").float().contiguous(), dim=1)
 
     def point_views(self, picture: Tensor, box: Box, point: tuple[float, float]) -> list[PointView]:
         return [point_in_square(picture, box, point, self.config.query_size)]
