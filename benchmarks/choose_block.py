@@ -24,7 +24,7 @@ from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
 from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
-from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
+from lastseen.model.training_free import TrainingFreeConfig, TrainingFreeModel
 from lastseen.query import Query
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
@@ -54,8 +54,8 @@ def similarities(
 ) -> list[list[FramePredictions]]:
     """For every question of every clip: boxes, and bare similarities in the place of logits."""
     backbone = load_backbone(blocks=(block,), final_norm=final_norm)
-    bare = replace(PatchMatchConfig(), even_similarity=0.0, similarity_scale=1.0)
-    model = PatchMatcher(backbone, bare).eval()
+    bare = replace(TrainingFreeConfig(), even_similarity=0.0, similarity_scale=1.0)
+    model = TrainingFreeModel(backbone, bare).eval()
     model.clip_length = 128  # fewer, larger steps; the answer is the same
     localizer = Localizer(model.to(device), device=device, batch=32)
     return [localizer.predict(video, queries) for video, _, _, queries in cases]
@@ -87,7 +87,7 @@ def fitted_blindly(found: list[list[FramePredictions]]) -> ToLogits:
 
 
 def shipped(similarity: np.ndarray) -> np.ndarray:
-    config = PatchMatchConfig()
+    config = TrainingFreeConfig()
     return (similarity - config.even_similarity) / config.similarity_scale
 
 

@@ -31,27 +31,27 @@ import torch.nn.functional as F
 
 import lastseen
 from lastseen import Localizer, Query, Video, VQLoC
-from lastseen.engine.half import QuickBackbone
+from lastseen.engine.half import HalfBackbone
 from lastseen.errors import LastSeenError
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import TRAINING_FREE_RULE
-from lastseen.model import VQLoCConfig
+from lastseen.model import TrainedModel, VQLoCConfig
 from lastseen.model.inputs import letterboxed
-from lastseen.model.training_free import PatchMatcher
+from lastseen.model.training_free import TrainingFreeModel
 from lastseen.procedure import Standard
 from lastseen.sighting import Evidence
 from lastseen.train.recipes import synth_small
 from lastseen.video import VideoWriter
-from lastseen.weights import load_backbone, load_patch_matcher
+from lastseen.weights import load_backbone, load_training_free, make_model
 
 ASSETS = Path(lastseen.__file__).parent / "assets"
 EXACT = "torch-fp32"
 ENGINES = (EXACT, "torch-bf16", "openvino-bf16")
 
 
-def shipped() -> VQLoC:
-    model = VQLoC.from_config(synth_small().model)
+def shipped() -> TrainedModel:
+    model = make_model(synth_small().model)
     model.backbone = load_backbone().shortened(8)
     return model.eval()
 
@@ -64,7 +64,7 @@ def paper() -> VQLoC:
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "training-free, 448 x 252": load_patch_matcher,
+    "training-free, 448 x 252": load_training_free,
     "eight blocks and matching, 448 x 448": shipped,
     "VQLoC with ViT-S, 448 x 448": paper,
 }
@@ -127,7 +127,7 @@ def encode(bench: Bench, name: str, turns: int) -> None:
 
 
 def indexing(bench: Bench, seconds: float) -> None:
-    made = localizers(load_patch_matcher())
+    made = localizers(load_training_free())
     source = Video(ASSETS / "demo.mp4", end_s=seconds)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.mp4"
@@ -152,14 +152,14 @@ def indexing(bench: Bench, seconds: float) -> None:
 def digits(bench: Bench) -> None:
     for blocks, final_norm in (((6,), False), ((7,), False), ((11,), True)):
         backbone = load_backbone(blocks=blocks, final_norm=final_norm)
-        matcher = PatchMatcher(backbone)
+        matcher = TrainingFreeModel(backbone)
         images = [frame.image for frame in Video(ASSETS / "demo.mp4").frames(1.0)][:4]
         frames = torch.from_numpy(np.stack(images))
         letterbox = matcher.letterbox(frames.shape[2], frames.shape[1])
         pictures = letterboxed(frames, letterbox, matcher.padding)
         exact = backbone(pictures)
         for dtype in (torch.float16, torch.bfloat16):
-            features = QuickBackbone(backbone, dtype)(pictures).float()
+            features = HalfBackbone(backbone, dtype)(pictures).float()
             cosine = F.cosine_similarity(exact, features, dim=1)
             bench.add(
                 section="digits",
@@ -178,7 +178,7 @@ class _OneByOne(Video):
 
 
 def ahead(bench: Bench, seconds: float) -> None:
-    engine, localizer = list(localizers(load_patch_matcher()).items())[-1]
+    engine, localizer = list(localizers(load_training_free()).items())[-1]
     path, took = ASSETS / "demo.mp4", []
     for _ in range(4):
         pair = []
@@ -194,7 +194,7 @@ def ahead(bench: Bench, seconds: float) -> None:
 
 
 def answers(bench: Bench, fps: float) -> None:
-    made = localizers(load_patch_matcher())
+    made = localizers(load_training_free())
     video, query = Video(ASSETS / "demo.mp4"), Query.from_image(ASSETS / "demo_query.jpg")
     exact = None
     for engine, localizer in made.items():

@@ -45,7 +45,7 @@ from lastseen.index import Index
 from lastseen.index.fine import FineFeatures
 from lastseen.index.recorder import Recorder
 from lastseen.index.search import search
-from lastseen.model import VQLoCConfig
+from lastseen.model import SimilarityConfig, VQLoCConfig
 from lastseen.model.inputs import resized, resized_by_products
 from lastseen.procedure import Standard
 from lastseen.rule import Rule
@@ -150,11 +150,12 @@ class Bench(Measuring):
         localizer = self.localizer(model, engine, self.size.batches[0])
         if at_once is not None:
             localizer.clips_at_once = at_once
-        config: VQLoCConfig = localizer.model.config
-        channels = config.match_dim if config.fusion == "match" else config.dim + config.match_dim
+        config: VQLoCConfig | SimilarityConfig = localizer.model.config
+        on_maps = isinstance(config, SimilarityConfig)
+        channels = config.backbone.channels if on_maps else config.dim
         shape = (self.size.hour, channels, config.side, config.side)
         features = torch.empty(shape, dtype=torch.float16, device=self.device).normal_()
-        if config.fusion == "match":
+        if on_maps:
             for part in features.split(1000):
                 part.copy_(F.normalize(part.float(), dim=1))
         video = HostVideo(replace(self.size, host_frames=1), self.size.hour)

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from lastseen.engine import fused
 from lastseen.localizer import Localizer
-from lastseen.model import VIT_S, BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.model import VIT_S, BackboneConfig, SimilarityConfig, TrainedConfig, TrainedModel, VQLoCConfig
 from lastseen.query import Query
 from lastseen.train.recipes import synth_small
 from lastseen.video import Frame
+from lastseen.weights import make_model
 
 PLAIN = "PyTorch's operations"
 Result = TypeVar("Result")
@@ -181,8 +182,8 @@ class Measuring:
         return "\n".join(lines)
 
 
-def models(toy: bool) -> dict[str, VQLoC]:
-    configs = {
+def models(toy: bool) -> dict[str, TrainedModel]:
+    configs: dict[str, TrainedConfig] = {
         "ViT-B": VQLoCConfig(),
         "ViT-S": VQLoCConfig(backbone=VIT_S),
         "shipped": synth_small().model,
@@ -190,10 +191,17 @@ def models(toy: bool) -> dict[str, VQLoC]:
     if toy:
         small = BackboneConfig(dim=64, depth=2, heads=2)
         plain = VQLoCConfig(backbone=small, image_size=112, dim=32)
-        match = replace(plain, fusion="match", match_dim=16, query_shares=(1.0, 0.5))
-        configs = {"ViT-B": plain, "ViT-S": plain, "shipped": match}
+        maps = SimilarityConfig(
+            backbone=small,
+            image_size=112,
+            dim=32,
+            query_scales=(1.0, 0.5),
+            query_size=112,
+            skip_connection=False,
+        )
+        configs = {"ViT-B": plain, "ViT-S": plain, "shipped": maps}
     torch.manual_seed(0)
-    made = {name: VQLoC.from_config(config).eval() for name, config in configs.items()}
+    made = {name: make_model(config).eval() for name, config in configs.items()}
     for model in made.values():
         torch.nn.init.normal_(model.head.score.weight, std=0.05)  # scores that differ, as of a trained head
     return made
@@ -201,7 +209,7 @@ def models(toy: bool) -> dict[str, VQLoC]:
 
 @contextmanager
 def plain() -> Iterator[None]:
-    """Quick models without kernels of their own."""
+    """Half-precision models without Triton kernels."""
     chosen = fused._kernels_for
     fused._kernels_for = lambda x: None
     try:

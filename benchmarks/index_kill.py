@@ -29,8 +29,16 @@ import torch
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
-from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
+from lastseen.model import (
+    Backbone,
+    BackboneConfig,
+    SimilarityConfig,
+    SimilarityModel,
+    TrainingFreeConfig,
+    TrainingFreeModel,
+    VQLoC,
+    VQLoCConfig,
+)
 from lastseen.procedure import Procedure, Standard
 from lastseen.video import VideoWriter
 
@@ -43,14 +51,17 @@ def tiny_localizer(
 ) -> Localizer:
     """Random weights: useless answers, but a full path in milliseconds a frame."""
     torch.manual_seed(seed)
+    model: VQLoC | SimilarityModel | TrainingFreeModel
     if kind == "patches":
-        config = PatchMatchConfig(longer_edge=112, query_scales_px=(28, 56), query_canvas_px=(56, 112))
-        matcher = PatchMatcher(Backbone(TINY), config)
-        _enliven(matcher)
-        return Localizer(matcher.eval(), procedure=procedure)
-    vqloc = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, **fields))
-    _enliven(vqloc)
-    return Localizer(vqloc.eval(), procedure=procedure)
+        config = TrainingFreeConfig(longer_edge=112, query_scales_px=(28, 56), query_canvas_px=(56, 112))
+        model = TrainingFreeModel(Backbone(TINY), config)
+    elif kind == "maps":
+        small = {"image_size": 112, "dim": 32, "query_size": 56, "skip_connection": False, **fields}
+        model = SimilarityModel.from_config(SimilarityConfig(backbone=TINY, **small))
+    else:
+        model = VQLoC.from_config(VQLoCConfig(backbone=TINY, image_size=112, dim=32, **fields))
+    _enliven(model)
+    return Localizer(model.eval(), procedure=procedure)
 
 
 def _enliven(model: torch.nn.Module) -> None:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lastseen.box import Letterbox
-from lastseen.engine import Model
+from lastseen.model import EncodedQuery, Model
 from lastseen.query import Footage
 from lastseen.refine.window import Window
 from lastseen.video import Video
@@ -34,7 +33,9 @@ class Encoder(Protocol):
 
     def encoded(self, video: Video, start: int, end: int) -> Iterator[Tensor]: ...
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor: ...
-    def localize_clip(self, features: Tensor, query: Any) -> tuple[np.ndarray, np.ndarray]: ...
+    def localize_clip(
+        self, features: Tensor, queries: list[EncodedQuery]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class VideoFeatures:
@@ -68,7 +69,7 @@ class VideoAccess:
 
     encoder: Encoder
     footage: Footage
-    query: Any  # encoded
+    query: list[EncodedQuery]  # its views
     features: ReadFeatures  # of frames counted from the beginning of the video
     video: OpenVideo
     first: int = 0
@@ -84,7 +85,7 @@ class VideoAccess:
 
     def vectors(self, start: int, stop: int) -> Tensor:
         features = self.features(self.first + start, self.first + stop).to(self.encoder.device)
-        return F.normalize(features.float(), dim=1)
+        return self.encoder.model.frame_vectors(features)
 
     def localize(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Each window once: a search in an index asks again."""

@@ -218,10 +218,10 @@ def check_model() -> Finding:
     if not folder:
         return Finding("model", OK, "the bundled one; LASTSEEN_WEIGHTS names no other")
     from lastseen.localizer import TRAINING_FREE
-    from lastseen.weights import load_model, load_patch_matcher
+    from lastseen.weights import load_model, load_training_free
 
     try:
-        model = load_patch_matcher() if folder == TRAINING_FREE else load_model(folder)
+        model = load_training_free() if folder == TRAINING_FREE else load_model(folder)
     except LastSeenError as error:
         advice = "let LASTSEEN_WEIGHTS name a folder made by 'lastseen convert', or unset it"
         return Finding("model", PROBLEM, str(error), advice)

@@ -17,18 +17,17 @@ from torch import Tensor
 from lastseen.access import VideoAccess, VideoFeatures
 from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.clips import Clip, cut
-from lastseen.engine import DEFAULT, Engine, Model, default_engine, make_engine
+from lastseen.engine import DEFAULT, Engine, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
-from lastseen.model import Predictions, VQLoC
-from lastseen.model.training_free import PatchMatcher
+from lastseen.model import EncodedQuery, Model, Predictions, TrainedModel, TrainingFreeModel
 from lastseen.procedure import Procedure, Published, Standard
 from lastseen.query import Footage, Query
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
-from lastseen.weights import bundled_model, load_model, load_patch_matcher, load_rule
+from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
 
 TRAINING_FREE = "training-free"  # instead of a folder: no heads, patches are compared
 # Fitted on the answers to the development set of real video: docs/results.md.
@@ -85,9 +84,9 @@ class Localizer:
         """
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
-        model: PatchMatcher | VQLoC
+        model: TrainedModel | TrainingFreeModel
         if path is not None and os.fspath(path) == TRAINING_FREE:
-            model, rule = load_patch_matcher(), TRAINING_FREE_RULE
+            model, rule = load_training_free(), TRAINING_FREE_RULE
         else:
             folder = bundled_model() if path is None else path
             model, rule = load_model(folder), load_rule(folder)
@@ -129,14 +128,8 @@ class Localizer:
         """Equal for equal features: model, weights, sampling rate, engine and rounding; not the rule."""
         if self.fps in self._fingerprints:
             return self._fingerprints[self.fps]
-        backbone = getattr(getattr(self.model, "backbone", None), "config", None)
-        rounding = self.engine.rounding, str(self.feature_dtype)
-        made_by = self.model.title, self.model.config, backbone, self.fps, *rounding
-        digest = hashlib.sha256(repr(made_by).encode())
-        for name, value in self.model.state_dict().items():
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().float().numpy().tobytes())
-        self._fingerprints[self.fps] = digest.hexdigest()
+        made_by = self.model.fingerprint(), self.fps, self.engine.rounding, str(self.feature_dtype)
+        self._fingerprints[self.fps] = hashlib.sha256(repr(made_by).encode()).hexdigest()
         return self._fingerprints[self.fps]
 
     def locate(self, video: Video, query: Query, progress: Progress | None = None) -> ResponseTrack | None:
@@ -169,7 +162,7 @@ class Localizer:
         return self.refine_encoded(video, [self.encode_query(query) for query in queries], predictions)
 
     def refine_encoded(
-        self, video: Video, queries: Sequence[list[Tensor]], predictions: Sequence[FramePredictions]
+        self, video: Video, queries: Sequence[list[EncodedQuery]], predictions: Sequence[FramePredictions]
     ) -> list[Evidence]:
         features = VideoFeatures(self, lambda: video, max(map(len, predictions)), FRAMES_HELD)
         return [
@@ -222,7 +215,7 @@ class Localizer:
         self,
         footage: Footage,
         features: Iterable[Tensor],
-        queries: Sequence[list[Tensor]],
+        queries: Sequence[list[EncodedQuery]],
         ends: Sequence[int],
     ) -> list[FramePredictions]:
         """As `predict`, from features of `encoded` in pieces of any length and views of `encode_query`;
@@ -253,7 +246,7 @@ class Localizer:
         return logits
 
     def _localized(
-        self, run: Tensor, views: list[Tensor], first: int, last: int, end: int
+        self, run: Tensor, views: list[EncodedQuery], first: int, last: int, end: int
     ) -> Iterator[Predictions]:
         """The best candidates of a run's frames from `first` to `last`, as if the video ended at `end`."""
         length = self.model.clip_length
@@ -325,21 +318,21 @@ class Localizer:
         return self.engine.encode_pictures(pictures, self.batch).to(self.feature_dtype)
 
     @torch.inference_mode()
-    def encode_query(self, query: Query) -> list[Tensor]:
+    def encode_query(self, query: Query) -> list[EncodedQuery]:
         """The features of each view."""
         return [
-            self.engine.encode_view(torch.from_numpy(np.ascontiguousarray(view.picture)), view.box)
+            self.engine.encode_query(torch.from_numpy(np.ascontiguousarray(view.picture)), view.box)
             for view in query.views
         ]
 
     @torch.inference_mode()
-    def localize_clip(self, features: Tensor, views: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    def localize_clip(self, features: Tensor, views: list[EncodedQuery]) -> tuple[np.ndarray, np.ndarray]:
         """The best candidate of the best view on each frame: boxes [t, 4] in the unit square, logits [t]."""
         self._on_step()
         best = self._best_of_clip(features, views)
         return best.boxes.cpu().numpy(), self._finite(best.logits.cpu().numpy())
 
-    def _best_of_clip(self, features: Tensor, views: list[Tensor]) -> Predictions:
+    def _best_of_clip(self, features: Tensor, views: list[EncodedQuery]) -> Predictions:
         time = len(features)
         features = self.procedure.clip(features, self.model.clip_length)
         return self._best([self.engine.localize_clip(features, view).best() for view in views], time)

@@ -25,13 +25,26 @@ from torch import Tensor
 
 from lastseen.errors import WeightsError
 from lastseen.files import whole_file
-from lastseen.model import VIT_B, VIT_G, VIT_L, VIT_S, Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.model.training_free import PatchMatcher
+from lastseen.model import (
+    VIT_B,
+    VIT_G,
+    VIT_L,
+    VIT_S,
+    Backbone,
+    BackboneConfig,
+    SimilarityConfig,
+    SimilarityModel,
+    TrainedConfig,
+    TrainedModel,
+    TrainingFreeModel,
+    VQLoC,
+    VQLoCConfig,
+)
 from lastseen.rule import Rule
 
 State = dict[str, Tensor]
 
-# Of 12, chosen on real video (docs/results.md); the final norm is meant for the last block and hurts here.
+# Of 12, chosen on real video (docs/results.md); without the final norm, which belongs to the last block.
 MATCHING_BLOCK = 6
 RULE_FILE = "rule.json"
 BUNDLED_BACKBONE = "backbone_vits14_reg4.safetensors"
@@ -46,7 +59,7 @@ def bundled_backbone() -> Path:
 
 
 def bundled_model() -> Path:
-    """The folder of the trained VQLoC inside the package, the checksum of its weights verified."""
+    """The folder of the trained model inside the package, the checksum of its weights verified."""
     return _bundled(f"{BUNDLED_MODEL}/model.safetensors", BUNDLED_MODEL_SHA256).parent
 
 
@@ -88,9 +101,9 @@ def load_backbone(
     return backbone.eval()
 
 
-def load_patch_matcher(path: str | os.PathLike[str] | None = None) -> PatchMatcher:
-    """The training-free localizer on the bundled backbone or another one."""
-    return PatchMatcher(load_backbone(path, blocks=(MATCHING_BLOCK,), final_norm=False)).eval()
+def load_training_free(path: str | os.PathLike[str] | None = None) -> TrainingFreeModel:
+    """Training-free patch matching on the bundled backbone or another one."""
+    return TrainingFreeModel(load_backbone(path, blocks=(MATCHING_BLOCK,), final_norm=False)).eval()
 
 
 def backbone_config(state: State) -> BackboneConfig:
@@ -106,8 +119,8 @@ def backbone_config(state: State) -> BackboneConfig:
     return BackboneConfig(dim=dim, depth=depth, heads=heads, registers=registers, ffn=ffn)
 
 
-def load_model(folder: str | os.PathLike[str]) -> VQLoC:
-    """A VQLoC from a folder that `save_model` or `lastseen convert` wrote."""
+def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
+    """A model from a folder that `save_model` or `lastseen convert` wrote."""
     root = Path(folder)
     config_file, weights_file = root / "config.json", root / "model.safetensors"
     for file in (config_file, weights_file):
@@ -117,15 +130,25 @@ def load_model(folder: str | os.PathLike[str]) -> VQLoC:
                 "'lastseen train' or 'lastseen convert', or the word training-free"
             )
     try:
-        config = VQLoCConfig.from_dict(json.loads(config_file.read_text()))
-    except (ValueError, TypeError, KeyError) as error:
+        config = read_config(json.loads(config_file.read_text()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WeightsError(f"{config_file}: not a model's config: {error}") from None
-    model = VQLoC.from_config(config)
-    _load_strictly(model, read_state(weights_file), weights_file)
+    model = make_model(config)
+    state = read_state(weights_file)
+    if isinstance(model, SimilarityModel):
+        state = {_current_name(name): value for name, value in state.items()}
+    _load_strictly(model, state, weights_file)
     return model.eval()
 
 
-def save_model(model: VQLoC, folder: str | os.PathLike[str]) -> None:
+def make_model(config: TrainedConfig) -> TrainedModel:
+    """With random weights."""
+    if isinstance(config, SimilarityConfig):
+        return SimilarityModel.from_config(config)
+    return VQLoC.from_config(config)
+
+
+def save_model(model: TrainedModel, folder: str | os.PathLike[str]) -> None:
     """Write config.json and model.safetensors; the folder appears whole or not at all."""
     target = Path(folder)
     if target.exists() and any(target.iterdir()):
@@ -211,6 +234,80 @@ def _load_strictly(module: torch.nn.Module, state: State, source: Path) -> None:
     module.load_state_dict(state, strict=True)
 
 
+# --- Config files and weights of before ---------------------------------------------------------
+
+_CONFIGS: dict[str, type[VQLoCConfig] | type[SimilarityConfig]] = {
+    config.kind: config for config in (VQLoCConfig, SimilarityConfig)
+}
+# Fields of the one config that there was for both models.
+_BOTH = ("backbone", "image_size", "clip_length", "dim", "attention_radius", "anchors", "padding")
+_OLD_VQLOC = (*_BOTH, "fusion", "spatial_layers")
+_OLD_SIMILARITY = {
+    **{name: name for name in _BOTH},
+    "query_shares": "query_scales",
+    "query_size": "query_size",
+    "query_background": "background_cosine",
+    "heads_say": "head_score_weight",
+    "fine": "skip_connection",
+}
+_OLD_DEFAULTS: dict[str, Any] = {
+    "image_size": 448,
+    "dim": 256,
+    "fusion": "attention",
+    "match_dim": 0,
+    "mask_query": False,
+    "query_shares": [1.0],
+    "query_size": None,
+    "query_background": None,
+    "heads_say": 1.0,
+    "fine": False,
+}
+_OLD_PREFIXES = {
+    "reduce.embed": "projection.rotation",
+    "correspondence.maps.": "correspondence.",
+    "likeness.scale": "prior.scale",
+    "likeness.even": "prior.midpoint",
+}
+
+
+def read_config(data: dict[str, Any]) -> TrainedConfig:
+    """A config.json's content; ValueError says what is wrong with it. Files without "model" are older than
+    the second kind of model."""
+    if "backbone" not in data:
+        raise ValueError("no backbone in it")
+    if "model" not in data:
+        data = _migrated(data)
+    if data["model"] not in _CONFIGS:
+        raise ValueError(f'"model" must be one of {", ".join(_CONFIGS)}, got {data["model"]!r}')
+    return _CONFIGS[data["model"]].from_dict(data)
+
+
+def _migrated(old: dict[str, Any]) -> dict[str, Any]:
+    unknown = set(old) - {*_OLD_VQLOC, *_OLD_SIMILARITY, "match_dim", "mask_query"}
+    if unknown:
+        raise ValueError(f"unknown fields in the model's config: {', '.join(sorted(unknown))}")
+    full = {**_OLD_DEFAULTS, **old}
+    if full["fusion"] != "match" and not full["match_dim"] and not full["fine"]:
+        return {"model": VQLoCConfig.kind, **{name: old[name] for name in _OLD_VQLOC if name in old}}
+    channels = full["backbone"]["dim"] * len(full["backbone"]["blocks"])
+    if full["fusion"] != "match" or not full["mask_query"] or full["match_dim"] != channels:
+        raise ValueError(
+            "this variant (attention with similarity maps, or maps of projected or unmasked queries) is not "
+            "supported any more; train it again with the recipe synth_small"
+        )
+    values = {new: full[name] for name, new in _OLD_SIMILARITY.items() if name in full}
+    if values["query_size"] is None:
+        values["query_size"] = values["image_size"]
+    return {"model": SimilarityConfig.kind, **values}
+
+
+def _current_name(name: str) -> str:
+    for old, new in _OLD_PREFIXES.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
 # --- The published VQLoC checkpoints -----------------------------------------------------------
 
 # (pattern of the published key, our key); both use the same index in layer lists
@@ -240,7 +337,7 @@ _RENAMED = [
 
 
 def convert_published(checkpoint: str | os.PathLike[str]) -> tuple[VQLoC, list[str]]:
-    """A published VQLoC checkpoint as our model, and the keys in it that no forward pass uses."""
+    """A published VQLoC checkpoint as a VQLoC, and the keys in it that no forward pass uses."""
     source = Path(checkpoint)
     published = read_state(source)
     model = VQLoC.from_config(_published_config(published, source))

@@ -9,9 +9,9 @@ Every variant is trained for the same number of steps on the same clips and judg
 episodes; walks as of `lastseen train`, episodes as of `lastseen synth --split val`. ViT-B has no row: its
 weights are not in the package. `--real`: real video that is judged too, with the rule of the episodes.
 
-What varies is our recipe with heads that decide alone (`heads_say=1`), not the paper's model: its attention
-has to learn to match from nothing, and 250 steps of it are at chance in every variant (experiments/LOG.md),
-while similarity maps learn in as many. In the table of fusions it stands beside ours.
+What varies is our similarity-map model with `head_score_weight=1`, not the paper's: cross-attention has to
+learn matching from scratch, and after 250 steps every variant is at chance (experiments/LOG.md), while
+similarity maps learn in as many. The table of fusions has both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,25 +30,18 @@ from lastseen.datasets.vq2d import load_absent, load_vq2d
 from lastseen.evaluate.calibration import fit_rule, load_answered, save_answered
 from lastseen.evaluate.encoded import EncodedSet, cross_fitted, report
 from lastseen.evaluate.metrics import Report
+from lastseen.model import SimilarityConfig, VQLoCConfig
 from lastseen.train.augment import NO_AUGMENT
 from lastseen.train.feature_store import FeatureStore, SynthData
 from lastseen.train.gallery import Gallery
-from lastseen.train.initialise import start_backbone
+from lastseen.train.initialise import initial_backbone
 from lastseen.train.loop import train
 from lastseen.train.loss import LossConfig
 from lastseen.train.recipes import TrainConfig, synth_small
 from lastseen_synth.annotated_walk import AnnotatedWalk
 
 FOCAL, BCE = LossConfig(score="focal", score_weight=100.0), LossConfig(score="bce")
-# The paper's correspondence: one picture of the query, as large as a frame, and no likeness.
-PAPERS = {
-    "fusion": "attention",
-    "match_dim": 0,
-    "query_shares": (1.0,),
-    "query_size": None,
-    "mask_query": False,
-    "query_background": None,
-}
+VQLOC_ONLY = ("fusion", "spatial_layers")
 METRICS = ("tap25", "stap25", "recovery", "success")
 
 
@@ -60,7 +53,7 @@ class Variant(NamedTuple):
 
     table: str
     name: str
-    model: Mapping[str, Any] = MappingProxyType({})
+    model: Mapping[str, Any] = MappingProxyType({})  # with "fusion" it is the paper's model, else ours
     loss: LossConfig = LossConfig()
     paper: tuple[float, ...] | None = None
     data: Mapping[str, Any] = MappingProxyType({})
@@ -71,7 +64,7 @@ class Variant(NamedTuple):
 JITTER = SynthData().augment
 PLAIN = replace(NO_AUGMENT, flip=JITTER.flip, crop_scale=JITTER.crop_scale, query_jitter=True)
 SAME_LIGHT = replace(JITTER, query_jitter=False)
-HOME = {"home_share": 0.7}
+HOME = {"same_walk_query_share": 0.7}
 STRETCHED = replace(JITTER, crop_scale=0.35, crop_ratio=0.5)
 
 VARIANTS = [
@@ -84,16 +77,18 @@ VARIANTS = [
     Variant("head", "anchors, focal", {}, FOCAL, (0.29, 0.19, 38.58, 53.12)),
     Variant("resolution", "224 px (paper: ViT-B)", {"image_size": 224}, paper=(0.22, 0.10, 32.18, 45.84)),
     Variant("resolution", "672 px", {"image_size": 672}),
-    Variant("fusion", "attention", PAPERS, paper=(0.29, 0.19, 38.58, 53.12)),
-    Variant("fusion", "convolution", {**PAPERS, "fusion": "conv"}, paper=(0.22, 0.13, 32.27, 44.95)),
+    Variant("fusion", "attention", {"fusion": "attention"}, paper=(0.29, 0.19, 38.58, 53.12)),
+    Variant("fusion", "convolution", {"fusion": "conv"}, paper=(0.22, 0.13, 32.27, 44.95)),
     Variant(
-        "fusion", "attention, 3 layers", {**PAPERS, "spatial_layers": 3}, paper=(0.29, 0.20, 37.91, 53.74)
+        "fusion",
+        "attention, 3 layers",
+        {"fusion": "attention", "spatial_layers": 3},
+        paper=(0.29, 0.20, 37.91, 53.74),
     ),
-    Variant("fusion", "attention and maps", {**PAPERS, "match_dim": 384}),
-    Variant("fusion", "attention, four times the steps", PAPERS, times=4),
+    Variant("fusion", "attention, four times the steps", {"fusion": "attention"}, times=4),
     Variant("levers", "our recipe"),
     Variant("levers", "asked with frames of the same walk", data=HOME),
-    Variant("levers", "the same, what is behind the thing not known", {"query_background": None}, data=HOME),
+    Variant("levers", "the same, background not masked", {"background_cosine": None}, data=HOME),
     Variant("levers", "rooms with few things", walks="sparse"),
     Variant("levers", "rooms with many things", walks="crowded"),
     Variant("levers", "crops that enlarge and stretch more", data={"augment": STRETCHED}),
@@ -108,13 +103,14 @@ VARIANTS = [
 
 def config_of(arguments: argparse.Namespace, variant: Variant) -> TrainConfig:
     small = synth_small()
-    assert isinstance(small.data, SynthData)
+    assert isinstance(small.data, SynthData) and isinstance(small.model, SimilarityConfig)
+    ours = replace(small.model, **{k: v for k, v in variant.model.items() if k not in VQLOC_ONLY})
     steps = variant.times * arguments.steps
     return replace(
         small,
-        model=replace(small.model, **variant.model),
+        model=papers_model(ours, variant) if "fusion" in variant.model else ours,
         data=replace(small.data, refresh_steps=None, **variant.data),
-        heads_say=small.heads_say if variant.table == "levers" else None,
+        head_score_weight=small.head_score_weight if variant.table == "levers" else None,
         loss=variant.loss,
         steps=steps,
         batch=arguments.batch,
@@ -122,6 +118,13 @@ def config_of(arguments: argparse.Namespace, variant: Variant) -> TrainConfig:
         checkpoint_every=steps,
         optimiser=replace(small.optimiser, warmup_steps=min(100, steps // 5)),
     )
+
+
+def papers_model(ours: SimilarityConfig, variant: Variant) -> VQLoCConfig:
+    """VQLoC with our backbone and sizes."""
+    shared = {field.name for field in fields(VQLoCConfig)} & {field.name for field in fields(ours)}
+    own = {name: variant.model[name] for name in VQLOC_ONLY if name in variant.model}
+    return VQLoCConfig(**{name: getattr(ours, name) for name in shared}, **own)
 
 
 def main() -> None:
@@ -174,23 +177,23 @@ def opener(arguments: argparse.Namespace) -> Callable[[TrainConfig, str], Opened
         annotations, absent = load_vq2d(root / "annotations.json"), load_absent(root / "absent.json")
         annotations = replace(annotations, videos=annotations.videos[:episodes])
         return EncodedSet.of(
-            annotations, root / "videos", absent, start_backbone(config), config.model, device
+            annotations, root / "videos", absent, initial_backbone(config), config.model, device
         )
 
     def opened(config: TrainConfig, which: str) -> Opened:
         model, data = config.model, config.data
         assert isinstance(data, SynthData)
-        seen = model.image_size, model.query_px, model.query_shares, model.padding
+        seen = model.image_size, model.query_size, model.query_scales, model.padding
         made = seen, data.augment, which
         if made not in stores:
             stores.clear()  # one set of features at a time fits the memory
-            if (which, model.query_shares) not in galleries:
+            if (which, model.query_scales) not in galleries:
                 galleries.clear()
-                galleries[which, model.query_shares] = Gallery.open(
-                    walks[which], device, shares=model.query_shares
+                galleries[which, model.query_scales] = Gallery.open(
+                    walks[which], device, scales=model.query_scales
                 )
-            gallery = galleries[which, model.query_shares]
-            stores[made] = FeatureStore(gallery, data, model, start_backbone(config), config.batch, 0)
+            gallery = galleries[which, model.query_scales]
+            stores[made] = FeatureStore(gallery, data, model, initial_backbone(config), config.batch, 0)
         if seen not in judged:
             judged.clear()
             judged[seen] = [encoded(arguments.val, config, arguments.episodes)]

@@ -9,7 +9,7 @@
 The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share
 what is in memory, and the numbers of steps follow from the seconds they may take.
 `--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from;
-`--says` keeps their answers for other shares of what heads say, too. Either stage is left out with 0 seconds.
+`--head-score-weights` keeps their answers with other weights, too. Either stage is left out with 0 seconds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch
 from lastseen.datasets.vq2d import load_absent, load_vq2d
 from lastseen.evaluate.calibration import save_answered
 from lastseen.evaluate.encoded import EncodedSet
-from lastseen.model import Backbone, VQLoC
-from lastseen.train.backbone_stage import MatchingConfig, patch_precision, save_backbone, train_matching
+from lastseen.model import Backbone, SimilarityModel, TrainedModel
+from lastseen.train.backbone_stage import BackboneStageConfig, patch_precision, save_backbone, train_backbone
 from lastseen.train.checkpoint import RunFolder
 from lastseen.train.distributed import joined
 from lastseen.train.feature_store import FeatureStore, SynthData
@@ -58,11 +58,11 @@ def steps_in(seconds: float, several: Callable[[int], object], count: int) -> in
     return max(1, int(seconds / max(a_step, 1e-3)))
 
 
-def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> Backbone:
+def train_backbone_stage(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> Backbone:
     device = arguments.device
     pictures = open_library("train", arguments.packs).pictures
     walks, photos = WalkPairs(gallery), PhotoPairs(pictures, device)
-    config = MatchingConfig(
+    config = BackboneStageConfig(
         groups=arguments.groups,
         frames=arguments.frames,
         warmup_steps=min(50, arguments.timed),
@@ -70,7 +70,7 @@ def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> B
     )
 
     def several(count: int) -> None:
-        train_matching(replace(config, steps=count), walks, photos, start=start, device=device)
+        train_backbone(replace(config, steps=count), walks, photos, start=start, device=device)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
@@ -79,13 +79,13 @@ def teach(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> B
     folder = RunFolder(arguments.out / "backbone")
     config = replace(config, steps=steps, checkpoint_every=steps)
     folder.claim({"steps": steps})
-    return train_matching(config, walks, photos, start=start, device=device, folder=folder)
+    return train_backbone(config, walks, photos, start=start, device=device, folder=folder)
 
 
 def say_precision(name: str, backbone: Backbone, arguments: argparse.Namespace) -> None:
     """How well patches of unseen things are found, in unseen rooms and in unseen photographs."""
     device = arguments.device
-    unseen = Gallery.open(sorted(arguments.val_walks.glob("*.npz")), device, shares=(1.0, 0.5, 0.25))
+    unseen = Gallery.open(sorted(arguments.val_walks.glob("*.npz")), device, scales=(1.0, 0.5, 0.25))
     pictures = open_library("val", arguments.packs).pictures
     for kind, source in (("walks", WalkPairs(unseen)), ("photographs", PhotoPairs(pictures, device))):
         say(name, "on unseen", kind, patch_precision(backbone.to(device).eval(), source, groups=24))
@@ -100,7 +100,9 @@ def try_steps(config: TrainConfig, store: FeatureStore, device: torch.device, co
             torch.cuda.synchronize()
 
 
-def train_heads(arguments: argparse.Namespace, store: FeatureStore, config: TrainConfig, out: Path) -> VQLoC:
+def train_heads(
+    arguments: argparse.Namespace, store: FeatureStore, config: TrainConfig, out: Path
+) -> TrainedModel:
     device = torch.device(arguments.device)
     assert isinstance(config.data, SynthData)
     store.data, store.model = config.data, config.model
@@ -116,7 +118,7 @@ def encode_set(root: Path, backbone: Backbone, config: TrainConfig, device: str)
     return EncodedSet.of(annotations, root / "videos", absent, backbone, config.model, torch.device(device))
 
 
-def keep_answers(sets: dict[str, EncodedSet], model: VQLoC, out: Path) -> None:
+def keep_answers(sets: dict[str, EncodedSet], model: TrainedModel, out: Path) -> None:
     out.mkdir(exist_ok=True)
     for kind, questions in sets.items():
         save_answered(questions.answer(model), out / f"{kind}.json.gz")
@@ -140,10 +142,10 @@ def main() -> None:
     parser.add_argument("--heads-seconds", type=float, default=300.0)
     parser.add_argument("--heads-steps", type=int, help="instead of as many as take so long")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--groups", type=int, default=MatchingConfig.groups)
-    parser.add_argument("--frames", type=int, default=MatchingConfig.frames, help="of a group")
+    parser.add_argument("--groups", type=int, default=BackboneStageConfig.groups)
+    parser.add_argument("--frames", type=int, default=BackboneStageConfig.frames, help="of a group")
     parser.add_argument("--lr", type=float, help="of the backbone")
-    parser.add_argument("--says", type=float, nargs="*", default=[], metavar="SHARE")
+    parser.add_argument("--head-score-weights", type=float, nargs="*", default=[])
     parser.add_argument("--batch", type=int, default=synth_small().batch)
     parser.add_argument("--timed", type=int, default=12, help="steps to measure the speed with")
     parser.add_argument("--device", default="cuda")
@@ -163,12 +165,14 @@ def main() -> None:
         )
     config = replace(synth_small(), batch=arguments.batch)
     paths = sorted(arguments.walks.glob("*.npz"))
-    gallery = Gallery.open(paths, arguments.device, shares=config.model.query_shares)
+    gallery = Gallery.open(paths, arguments.device, scales=config.model.query_scales)
     say(len(paths), "walks,", sum(map(len, gallery.frames)), "frames,", len(gallery.views), "views")
     start = load_backbone(arguments.start)
     if arguments.val_walks:
         say_precision("the first backbone", start.shortened(8), arguments)
-    backbone = teach(arguments, gallery, start) if arguments.backbone_seconds else start.shortened(8)
+    backbone = (
+        train_backbone_stage(arguments, gallery, start) if arguments.backbone_seconds else start.shortened(8)
+    )
     save_backbone(backbone, arguments.out / "backbone.safetensors")
     if arguments.val_walks:
         say_precision("the trained backbone", backbone, arguments)
@@ -192,9 +196,10 @@ def main() -> None:
         save_model(model.half(), arguments.out / name / "shipped")
         model.float()
         keep_answers(sets, model, arguments.out / name)
-        for share in arguments.says:
-            model.config = replace(model.config, heads_say=share)
-            keep_answers(sets, model, arguments.out / name / f"say-{share:g}")
+        for weight in arguments.head_score_weights:
+            assert isinstance(model, SimilarityModel)
+            model.config = replace(model.config, head_score_weight=weight)
+            keep_answers(sets, model, arguments.out / name / f"head-score-weight-{weight:g}")
         say("answered")
 
 

@@ -8,11 +8,32 @@ import numpy as np
 import torch
 from torch import nn
 
-from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.model import BackboneConfig, EncodedQuery, SimilarityConfig, SimilarityModel, VQLoC, VQLoCConfig
+from lastseen.weights import make_model
 
 GOLDEN = Path(__file__).parent / "golden"
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
 SMALL = VQLoCConfig(backbone=TINY, image_size=112, dim=32)  # 8 x 8 patches
+# The bundled model's shape, small: skip connection and background masks as it has.
+SMALL_MAPS = SimilarityConfig(
+    backbone=TINY, image_size=224, dim=32, query_scales=(1.0, 0.5), query_size=112, background_cosine=0.5
+)
+
+
+def random_model(config: VQLoCConfig | SimilarityConfig) -> VQLoC | SimilarityModel:
+    return randomised(make_model(config))
+
+
+def random_query(config: VQLoCConfig | SimilarityConfig, batch: int = 1) -> torch.Tensor:
+    """Normalised query crops [b, scales, 3, q px, q px], as training gives them."""
+    shape = (batch, len(config.query_scales), 3, config.query_size, config.query_size)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def query_of(vectors: torch.Tensor) -> EncodedQuery:
+    """Unit vectors [b, s, m, q, q], zero where not on the thing, as a query without background."""
+    on_thing = vectors.norm(dim=2) > 0
+    return EncodedQuery(vectors, on_thing, torch.zeros_like(on_thing))
 
 
 def randomised(module: nn.Module) -> nn.Module:

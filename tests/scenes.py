@@ -9,7 +9,7 @@ from videos import write_video
 
 from lastseen.box import Box
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
-from lastseen.model.training_free import PatchMatchConfig, PatchMatcher
+from lastseen.model.training_free import TrainingFreeConfig, TrainingFreeModel
 from lastseen.procedure import Standard
 from lastseen.weights import MATCHING_BLOCK, load_backbone
 
@@ -61,5 +61,5 @@ def box_at(place: tuple[int, int]) -> Box:
 def quick_localizer() -> Localizer:
     """The bundled backbone at half the resolution and fewer scales: real, and quick enough for tests."""
     backbone = load_backbone(blocks=(MATCHING_BLOCK,), final_norm=False)
-    config = PatchMatchConfig(longer_edge=280, query_scales_px=(40, 56, 80), query_canvas_px=(196, 280))
-    return Localizer(PatchMatcher(backbone, config).eval(), procedure=Standard(TRAINING_FREE_RULE))
+    config = TrainingFreeConfig(longer_edge=280, query_scales_px=(40, 56, 80), query_canvas_px=(196, 280))
+    return Localizer(TrainingFreeModel(backbone, config).eval(), procedure=Standard(TRAINING_FREE_RULE))

@@ -128,7 +128,7 @@ def test_paper_mode_takes_clips_side_by_side_and_pads_the_last_with_its_last_fra
     got = Localizer(model, procedure=Published()).predict(noise, [Query.from_array(picture)])[0]
     frames = torch.from_numpy(np.stack([frame.image for frame in noise.frames(5)]))
     features = model.encode_frames(frames)
-    query = model.encode_view(torch.from_numpy(picture), Box(0, 0, 64, 48))
+    query = model.encode_query(torch.from_numpy(picture), Box(0, 0, 64, 48))
     clips = [features[:30], features[30:60], torch.cat([features[60:], features[-1:].expand(17, -1, -1, -1)])]
     logits = torch.cat([model.localize_clip(clip, query).best().logits[0] for clip in clips])[:73]
     np.testing.assert_allclose(got.logits, logits, atol=1e-4)

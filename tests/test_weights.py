@@ -141,3 +141,55 @@ def test_weights_of_another_model_are_refused(model, tmp_path):
     (tmp_path / "model" / "config.json").write_text("{}")
     with pytest.raises(WeightsError, match="not a model's config"):
         load_model(tmp_path / "model")
+
+
+BUNDLED_BEFORE = {
+    "backbone": {
+        "dim": 384, "depth": 8, "heads": 6, "registers": 4, "ffn": "mlp", "blocks": [7],
+        "final_norm": False, "patch": 14,
+    },
+    "image_size": 448, "clip_length": 30, "dim": 128, "fusion": "match", "spatial_layers": 1,
+    "attention_radius": 2, "anchors": True, "match_dim": 384, "query_shares": [1.0, 0.5, 0.25],
+    "query_size": 224, "heads_say": 0.25, "mask_query": True, "query_background": 0.7, "fine": True,
+    "padding": 0.0,
+}  # fmt: skip
+
+
+def test_config_files_of_before_there_were_two_models_are_read(model):
+    bundled = json.loads((weights.bundled_model() / "config.json").read_text())
+    assert bundled["model"] == "similarity"
+    assert weights.read_config(BUNDLED_BEFORE) == weights.read_config(bundled)
+    papers = {name: value for name, value in model.config.to_dict().items() if name != "model"}
+    added = {"match_dim": 0, "query_shares": [1.0], "query_size": None, "heads_say": 1.0, "mask_query": False}
+    for old in (papers, {**papers, **added, "query_background": None, "fine": False}):
+        assert weights.read_config(old) == model.config
+    without_size = {k: v for k, v in BUNDLED_BEFORE.items() if k != "query_size"}
+    assert weights.read_config(without_size).query_size == 448
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"fusion": "attention"}, "not supported any more; train it again with the recipe synth_small"),
+        ({"match_dim": 128}, "not supported any more"),
+        ({"mask_query": False}, "not supported any more"),
+        ({"query_share": 1}, "unknown fields in the model's config: query_share"),
+        ({"model": "magic"}, "\"model\" must be one of vqloc, similarity, got 'magic'"),
+    ],
+)
+def test_a_config_that_no_model_has_is_one_clear_line(model, tmp_path, change, says):
+    save_model(model, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**BUNDLED_BEFORE, **change}))
+    with pytest.raises(WeightsError) as caught:
+        load_model(tmp_path / "model")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_saved_similarity_model_loads_as_it_was(tmp_path):
+    model = load_model(weights.bundled_model())
+    assert model.title == "similarity-map model (ViT-S/14, 8 blocks, 448 px)"
+    save_model(model, tmp_path / "again")
+    again = load_model(tmp_path / "again")
+    assert again.config == model.config
+    assert again.fingerprint() == model.fingerprint()

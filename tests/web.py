@@ -19,6 +19,7 @@ from PIL import Image
 from scenes import box_at, write_scene
 
 from lastseen.localizer import Localizer
+from lastseen.sighting import Confidence
 from lastseen.web.media import Settings
 from lastseen.web.run import address_of, open_socket
 from lastseen.web.server import create_app
@@ -49,7 +50,7 @@ class Paced(Localizer):
 def tiny(threshold: float = 0.0) -> Paced:
     """Random weights; with threshold 0 anything is seen, over 1 nothing."""
     localizer = tiny_localizer()
-    localizer.rule = replace(localizer.rule, threshold=threshold)
+    localizer = localizer.with_rule(replace(localizer.rule, confidence=Confidence(threshold=threshold)))
     return Paced(localizer)
 
 

@@ -1,21 +1,22 @@
-"""Engines: what computes a model's numbers, and how exactly.
+"""Engines: how a model is computed, and with which precision.
 
-    torch-fp32             the model as it is: the reference, and what the paper's numbers are made with
-    torch-fp16             half precision, less memory traffic (lastseen.engine.half); the default on GPUs
-    torch-fp16-compiled    the same through torch.compile, without kernels of our own; takes a while to start
-    torch-bf16             three digits fewer and no overflow; on CPUs that have it faster than float32
-    openvino-bf16          on such CPUs faster still: frames are encoded by OpenVINO (lastseen[openvino])
+    torch-fp32             the model as it is: the reference, and the precision of the paper's numbers
+    torch-fp16             half precision with fused kernels (lastseen.engine.half); the default on GPUs
+    torch-fp16-compiled    the same through torch.compile, without kernels of our own; slow to start
+    torch-bf16             fewer digits, no overflow; faster than float32 on CPUs that support it
+    openvino-bf16          faster still on such CPUs: OpenVINO encodes the frames (lastseen[openvino])
 
-An engine's `rounding` is part of what an Index is bound to: features of another would not be the same.
+An engine's `rounding` is part of an Index's fingerprint, as engines give slightly different features.
 """
 
 from __future__ import annotations
 
 import torch
 
-from lastseen.engine.eager import BFloat16Engine, CompiledEngine, Engine, Float16Engine, Model
+from lastseen.engine.eager import BFloat16Engine, CompiledEngine, Engine, Float16Engine
 from lastseen.engine.openvino import OpenVinoEngine
 from lastseen.errors import LastSeenError
+from lastseen.model import Model
 
 __all__ = ["DEFAULT", "ENGINES", "Engine", "Model", "default_engine", "make_engine"]
 
@@ -36,8 +37,8 @@ def make_engine(name: str, model: Model, device: torch.device) -> Engine:
 
 
 def default_engine(device: torch.device, paper: bool) -> str:
-    """Half precision where it costs nothing but digits. The paper's numbers are float32's.
+    """Half precision on GPUs, float32 elsewhere and for the paper's numbers.
 
-    Never what happens to be installed: an index of today must open tomorrow.
+    It does not depend on what is installed: an index must open after an installation, too.
     """
     return "torch-fp16" if device.type == "cuda" and not paper else DEFAULT

@@ -1,46 +1,23 @@
-"""The engines that are PyTorch."""
+"""The PyTorch engines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.box import Box, Letterbox
-from lastseen.engine.half import QuickBackbone, quick
+from lastseen.box import Box
+from lastseen.engine.half import HalfBackbone, half_precision
 from lastseen.engine.upload import Upload
 from lastseen.errors import LastSeenError
-from lastseen.model import Predictions, VQLoC
-from lastseen.model.training_free import PatchMatcher
-
-
-class Model(Protocol):
-    """What Localizer needs of a model; VQLoC and PatchMatcher have it."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def clip_length(self) -> int: ...
-    @property
-    def context(self) -> int: ...
-    @property
-    def padding(self) -> float: ...
-    def state_dict(self) -> dict[str, Tensor]: ...
-    def letterbox(self, width: int, height: int) -> Letterbox: ...
-    def encode(self, frames: Tensor) -> Tensor: ...
-    def encode_frames(self, frames: Tensor) -> Tensor: ...
-    def encode_view(self, picture: Tensor, box: Box) -> Tensor: ...
-    def localize_clip(self, features: Tensor, query: Tensor) -> Predictions: ...
-    def localize_run(self, features: Tensor, query: Tensor, context: int, first: int) -> Predictions: ...
+from lastseen.model import EncodedQuery, Model, Predictions
 
 
 class Engine:
-    """torch-fp32, and what the others change of it."""
+    """torch-fp32; the others override parts of it."""
 
     name = "torch-fp32"
     rounding = "torch float32"  # stands in fingerprints: never change it
@@ -64,21 +41,22 @@ class Engine:
         """[n, h, w, 3] uint8 on the device -> features"""
         return self.model.encode_frames(frames)
 
-    def encode_view(self, picture: Tensor, box: Box) -> Tensor:
-        """A query's picture [h, w, 3] uint8 and the thing's box in it -> its features, float32"""
-        return self.model.encode_view(picture.to(self.device), box).float()
+    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
+        """A query's picture [h, w, 3] uint8 and the thing's box in it; its vectors in float32"""
+        return self.model.encode_query(picture.to(self.device), box).to(dtype=torch.float32)
 
-    def localize_clip(self, features: Tensor, view: Tensor) -> Predictions:
-        return self.model.localize_clip(features.to(self.device, self.dtype), view.to(self.dtype))
-
-    def localize_run(self, features: Tensor, view: Tensor, context: int, first: int) -> Predictions:
-        """Several whole clips at once: `VQLoC.localize_run`."""
+    def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         features = features.to(self.device, self.dtype)
-        return self.model.localize_run(features, view.to(self.dtype), context, first)
+        return self.model.localize_clip(features, query.to(dtype=self.dtype))
+
+    def localize_run(self, features: Tensor, query: EncodedQuery, context: int, first: int) -> Predictions:
+        """Several overlapping clips at once."""
+        features = features.to(self.device, self.dtype)
+        return self.model.localize_run(features, query.to(dtype=self.dtype), context, first)
 
 
 class Float16Engine(Engine):
-    """torch-fp16. CPUs are slow at it: there float32 is computed, which is the same in all digits it has."""
+    """torch-fp16; on CPUs, which are slow at it, float32 is computed, whose results round to the same."""
 
     name = "torch-fp16"
     rounding = "torch float16"
@@ -87,7 +65,7 @@ class Float16Engine(Engine):
         if device.type == "cpu":
             super().__init__(model, device)
         else:
-            super().__init__(_quick(model, torch.float16), device, torch.float16)
+            super().__init__(half_precision(model, torch.float16), device, torch.float16)
 
 
 class BFloat16Engine(Float16Engine):
@@ -97,7 +75,7 @@ class BFloat16Engine(Float16Engine):
     rounding = "torch bfloat16"
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        Engine.__init__(self, _quick(model, torch.bfloat16), device, torch.bfloat16)
+        Engine.__init__(self, half_precision(model, torch.bfloat16), device, torch.bfloat16)
 
 
 class CompiledEngine(Float16Engine):
@@ -113,30 +91,25 @@ class CompiledEngine(Float16Engine):
         self._run: Callable[..., Predictions] = torch.compile(self.model.localize_run, dynamic=False)
         self._length: int | None = None
 
-    def encode_view(self, picture: Tensor, box: Box) -> Tensor:
-        with torch.compiler.set_stance("force_eager"):  # a batch of another size, not worth compiling for
-            return super().encode_view(picture, box)
+    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
+        with torch.compiler.set_stance("force_eager"):  # a batch of another size, not worth compiling
+            return super().encode_query(picture, box)
 
-    def localize_run(self, features: Tensor, view: Tensor, context: int, first: int) -> Predictions:
-        # The first full run sets the length; the end of a video has another, not worth compiling for.
+    def localize_run(self, features: Tensor, query: EncodedQuery, context: int, first: int) -> Predictions:
+        # The first full run sets the length; the end of a video has another, not worth compiling.
         if first == context and self._length is None:
             self._length = len(features)
         if first != context or len(features) != self._length:
-            return super().localize_run(features, view, context, first)
+            return super().localize_run(features, query, context, first)
         features = features.to(self.device, self.dtype)
-        return self._run(features, view.to(self.dtype), context, first)
+        return self._run(features, query.to(dtype=self.dtype), context, first)
 
 
 def compile_parts(model: Any) -> None:
     """All blocks share one compiled function, so that start-up takes seconds."""
-    assert isinstance(model.backbone, QuickBackbone)
+    assert isinstance(model.backbone, HalfBackbone)
     for block in model.backbone.blocks:
         block.compile(dynamic=False)
-
-
-def _quick(model: Model, dtype: torch.dtype) -> Model:
-    assert isinstance(model, VQLoC | PatchMatcher)
-    return quick(model, dtype)
 
 
 def _filled(frames: Tensor, batch: int) -> Tensor:

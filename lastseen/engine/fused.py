@@ -1,16 +1,16 @@
-"""Steps between products that pass over memory once: by Triton on GPUs, by PyTorch everywhere else.
+"""Fused elementwise operations between matrix products: Triton on GPUs, PyTorch everywhere else.
 
-| add_norm        | x, branch [.., c]           -> x + branch, LayerNorm of it |
-| norm_of         | x, branch or None           -> LayerNorm of the sum        |
-| added           | tokens, hidden, weights     -> tokens + their product      |
-| attended        | tokens, q k v, weights      -> tokens + attention's        |
-| conv_leaky      | pictures, a convolution     -> leaky ReLU of it            |
-| patch_rows      | grey levels [n, 3, h, w]    -> pixels of each patch        |
-| local_attention | q, k, v [b, t, s, 3 c]      -> [b, t, s, c]                |
+| add_norm        | x, branch [.., c]         -> x + branch, LayerNorm of it       |
+| norm_of         | x, branch or None         -> LayerNorm of the sum              |
+| added           | tokens, hidden, weights   -> tokens + hidden times weights     |
+| attended        | tokens, q k v, weights    -> tokens + attention times weights  |
+| conv_leaky      | pictures, a convolution   -> leaky ReLU of the convolution     |
+| patch_rows      | grey levels [n, 3, h, w]  -> pixels of each patch              |
+| local_attention | q, k, v [b, t, s, 3 c]    -> [b, t, s, c]                      |
 
-PyTorch's CUDA builds for Linux bring Triton; it also needs a C compiler. Where something is missing, or a
-kernel does not give what PyTorch gives, PyTorch computes. Compiled models keep to PyTorch's operations too:
-the compiler fuses them itself.
+PyTorch's CUDA builds for Linux include Triton, which needs a C compiler. Where one is missing, or a kernel's
+result differs from PyTorch's, PyTorch computes. Compiled models use PyTorch's operations, which the compiler
+fuses itself.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from lastseen.model.propagation import frames_seen, neighbours
 GPU = torch.device("cuda")
 HALVES = (torch.float16, torch.bfloat16)
 LONGEST_ROW = 2048
-SPACES = (16, 32, 64, 128)  # tokens a frame that local attention's kernel can take
-HEAD_SIZES = (16, 32, 64)  # that attention's kernel can take; 128 would not fit every GPU
+SPACES = (16, 32, 64, 128)  # tokens a frame that the local attention kernel supports
+HEAD_SIZES = (16, 32, 64)  # that the attention kernel supports; 128 would not fit every GPU
 
 
 def add_norm(x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ def add_norm(x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Ten
 
 
 def norm_of(x: Tensor, branch: Tensor | None, norm: nn.LayerNorm) -> Tensor:
-    """norm(x + branch) alone: nothing but it is written. A branch [c] is for all rows."""
+    """norm(x + branch) without writing the sum. A branch [c] is added to all rows."""
     kernels = _kernels_for(x)
     if kernels is None or x.shape[-1] > LONGEST_ROW:
         return norm(x if branch is None else x + branch)
@@ -55,7 +55,7 @@ def norm_of(x: Tensor, branch: Tensor | None, norm: nn.LayerNorm) -> Tensor:
 
 
 def added(tokens: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
-    """tokens [.., c] + hidden [.., d] times weight [c, d]; on GPUs in place: the product adds as it writes"""
+    """tokens [.., c] + hidden [.., d] times weight [c, d]; on GPUs in place, as one product"""
     if _kernels_for(tokens) is None:
         return tokens + F.linear(hidden, weight)
     tokens.view(-1, tokens.shape[-1]).addmm_(hidden.flatten(0, -2), weight.t())
@@ -63,10 +63,10 @@ def added(tokens: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 def attended(tokens: Tensor, qkv: Tensor, heads: int, weight: Tensor) -> Tensor:
-    """tokens [n, l, c] + what attention mixes from queries, keys and values [n, l, 3 c], times weight [c, c]
+    """tokens [n, l, c] + attention of queries, keys and values [n, l, 3 c] times weight [c, c]
 
-    cuDNN takes 256 queries and 128 keys at a time, so one token more than 1024 costs 5/4 times 9/8. The
-    kernel has small blocks for what is too much.
+    cuDNN's blocks of 256 queries and 128 keys make the 1025th token cost 5/4 times 9/8; our kernel has a
+    small block for the remainder.
     """
     kernels = _kernels_for(tokens)
     if kernels is None or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
@@ -112,7 +112,7 @@ def put_patches(pictures: Tensor, patch: int, into: Tensor) -> None:
 
 
 def local_attention(qkv: Tensor, seen: Tensor, heads: int) -> Tensor:
-    """Each frame's tokens look at the frames near it.
+    """Each frame's tokens attend to the frames near it.
 
     | in  | queries, keys and values side by side [b, t, s, 3 c]; `frames_seen` [b or 1, t, 2 radius + 1] |
     | out | [b, t, s, c] |
@@ -134,7 +134,7 @@ def local_attention(qkv: Tensor, seen: Tensor, heads: int) -> Tensor:
 
 
 def problem(device: torch.device = GPU, dtype: torch.dtype = torch.float16) -> str | None:
-    """Why kernels are not used on this GPU; None if they are."""
+    """Why the kernels are not used on this GPU; None if they are."""
     return _tried(device, dtype)[1]
 
 
@@ -145,26 +145,26 @@ def _kernels_for(x: Tensor) -> ModuleType | None:
 
 
 def _on(x: Tensor) -> AbstractContextManager[object]:
-    """Triton starts kernels on the current GPU, wherever tensors are."""
+    """Triton launches kernels on the current GPU, which need not be that of the tensors."""
     return torch.cuda.device_of(x)  # type: ignore[no-untyped-call]
 
 
 @lru_cache
 def _tried(device: torch.device, dtype: torch.dtype) -> tuple[ModuleType | None, str | None]:
-    """The kernels if they work there, else why not; tried once, since not every GPU has every type."""
+    """The kernels if they work there, else why not. Not every GPU supports every type."""
     try:
         from lastseen.engine import kernels
 
         with torch.cuda.device(device):
             compare(kernels, device, dtype)
-    except Exception as error:  # whatever it is, PyTorch can do without
+    except Exception as error:  # whatever it is, PyTorch can compute instead
         return None, f"{type(error).__name__}: {error}"
     return kernels, None
 
 
 @torch.inference_mode()
 def compare(kernels: ModuleType, device: torch.device, dtype: torch.dtype = torch.float16) -> None:
-    """Each kernel against PyTorch in float32, at sizes that models have; raises where they differ."""
+    """Each kernel against PyTorch in float32, at sizes of real models; raises if they differ."""
     generator = torch.Generator().manual_seed(0)
 
     def some(*shape: int) -> Tensor:

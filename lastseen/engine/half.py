@@ -1,11 +1,10 @@
-"""The same models for inference in half precision: fewer passes over memory, the same within rounding.
+"""Models in half precision for inference: the same results within rounding, with less memory traffic.
 
-    quick(model, torch.float16)  ->  a model of the same kind: channels last, norms and scales folded
+    half_precision(model, torch.float16)  ->  a model of the same kind
 
-What is folded: LayerScale into the layer before it, batch norms into their convolutions, the normalisation of
-pictures into the first product. What is fused: GELU into the product before it, and by
-`lastseen.engine.fused` additions into products or LayerNorm, biases into LayerNorm or leaky
-ReLU. Nothing is left out.
+Folded: LayerScale into the linear layer before it, batch norms into their convolutions, the normalisation of
+pictures into the patch embedding. Fused: GELU into the product before it, and by `lastseen.engine.fused`
+additions into products or LayerNorm, biases into LayerNorm or leaky ReLU. Convolutions are channels-last.
 """
 
 from __future__ import annotations
@@ -23,88 +22,100 @@ from lastseen.box import Letterbox
 from lastseen.engine.fused import add_norm, norm_of, patch_rows, put_patches
 from lastseen.engine.half_parts import (
     ConvLeaky,
-    QuickBlock,
-    QuickSpatialLayer,
-    QuickTemporalLayer,
-    QuickTrunk,
+    HalfBlock,
+    HalfSpatialLayer,
+    HalfTemporalLayer,
+    HalfTrunk,
     biases_of,
 )
+from lastseen.model import Model, SimilarityModel, TrainingFreeModel, VQLoC
 from lastseen.model.backbone import Backbone, Block
 from lastseen.model.correspondence import SpatialLayer
 from lastseen.model.head import Trunk
 from lastseen.model.inputs import AT_ONCE_PX, MEAN, MIDDLE, SPREAD, STD, resized_by_products
 from lastseen.model.propagation import TemporalLayer
-from lastseen.model.training_free import PatchMatcher
-from lastseen.model.vqloc import VQLoC
 
 Part = TypeVar("Part", bound=nn.Module)
-ALIGNED = 8  # numbers in a row must be a multiple of this for matrix units to be fast
-QUICKER = {SpatialLayer: QuickSpatialLayer, TemporalLayer: QuickTemporalLayer, Trunk: QuickTrunk}
+ALIGNED = 8  # row lengths must be a multiple of this for tensor cores
+REPLACED = {SpatialLayer: HalfSpatialLayer, TemporalLayer: HalfTemporalLayer, Trunk: HalfTrunk}
 
 
-def quick(model: VQLoC | PatchMatcher, dtype: torch.dtype) -> VQLoC | PatchMatcher:
+def half_precision(model: Model, dtype: torch.dtype) -> Model:
     """A copy that computes in `dtype`; its features are of that type, its boxes float32."""
-    backbone = QuickBackbone(cast(Backbone, model.backbone), dtype)
-    if isinstance(model, PatchMatcher):
-        return QuickPatchMatcher(cast(Backbone, backbone), model.config).eval()
-    made = QuickVQLoC(
-        model.config,
-        backbone,
-        _folded(model.reduce, dtype),
-        _folded(model.correspondence, dtype),
-        _folded(model.propagation, dtype),
-        _folded(model.head, dtype),
-    )
-    made.likeness = copy.deepcopy(model.likeness)  # two numbers
-    return made.eval()
+    assert isinstance(model, VQLoC | SimilarityModel | TrainingFreeModel)
+    backbone = HalfBackbone(cast(Backbone, model.backbone), dtype)
+    if isinstance(model, TrainingFreeModel):
+        return HalfTrainingFree(cast(Backbone, backbone), model.config).eval()
+    propagation, head = _folded(model.propagation, dtype), _folded(model.head, dtype)
+    if isinstance(model, SimilarityModel):
+        return HalfSimilarity(
+            model.config,
+            backbone,
+            _folded(model.projection, dtype),
+            _folded(model.correspondence, dtype),
+            propagation,
+            head,
+            copy.deepcopy(model.prior),  # two numbers, in float32
+        ).eval()
+    reduce, correspondence = _folded(model.reduce, dtype), _folded(model.correspondence, dtype)
+    return HalfVQLoC(model.config, backbone, reduce, correspondence, propagation, head).eval()
 
 
-class QuickVQLoC(VQLoC):
-    def encode_frames(self, frames: Tensor) -> Tensor:
-        return self.prepare(_of_frames(self, frames)) if frames.is_cuda else super().encode_frames(frames)
-
-
-class QuickPatchMatcher(PatchMatcher):
+class HalfVQLoC(VQLoC):
     def encode_frames(self, frames: Tensor) -> Tensor:
         if not frames.is_cuda:
             return super().encode_frames(frames)
-        return F.normalize(_of_frames(self, frames), dim=1)
+        return self.encode_features(_backbone_features(self, frames))
 
 
-def _of_frames(model: VQLoC | PatchMatcher, frames: Tensor) -> Tensor:
+class HalfSimilarity(SimilarityModel):
+    def encode_frames(self, frames: Tensor) -> Tensor:
+        if not frames.is_cuda:
+            return super().encode_frames(frames)
+        return self.encode_features(_backbone_features(self, frames))
+
+
+class HalfTrainingFree(TrainingFreeModel):
+    def encode_frames(self, frames: Tensor) -> Tensor:
+        if not frames.is_cuda:
+            return super().encode_frames(frames)
+        return F.normalize(_backbone_features(self, frames), dim=1)
+
+
+def _backbone_features(model: VQLoC | SimilarityModel | TrainingFreeModel, frames: Tensor) -> Tensor:
     letterbox = model.letterbox(frames.shape[2], frames.shape[1])
-    return cast(QuickBackbone, model.backbone).of_frames(frames, letterbox, model.padding)
+    return cast(HalfBackbone, model.backbone).of_frames(frames, letterbox, model.padding)
 
 
-class QuickBackbone(nn.Module):
+class HalfBackbone(nn.Module):
     """A Backbone's features, for the same pictures.
 
     | in  | pictures [n, 3, 14 h, 14 w] of any float type |
     | out | features [n, channels, h, w] in `dtype`, channels last |
 
-    Its own input are rows [n, 1 + registers + h w, 592]: a patch's pixels as (grey level - 128) / 64, which
-    halves hold exactly, and zeros for the other tokens. The first weights are scaled accordingly.
+    The patch embedding is a product with rows [n, 1 + registers + h w, 592]: a patch's pixels as
+    (grey level - 128) / 64, exact in half precision, and zeros for the other tokens.
     """
 
     def __init__(self, backbone: Backbone, dtype: torch.dtype) -> None:
         super().__init__()
         self.config, self.dtype = backbone.config, dtype
-        self._whole = [backbone]  # in a list: its parameters are not ours
+        self._whole = [backbone]  # in a list: not a submodule, so its parameters are not registered
         self._chosen = tuple(b % self.config.depth for b in self.config.blocks)
         self._others = 1 + self.config.registers  # tokens before the patches
         weight, bias = backbone.patch_embed.proj.weight.detach().float(), backbone.patch_embed.proj.bias
         assert bias is not None
         mean, std = (torch.tensor(x, device=weight.device)[:, None, None] for x in (MEAN, STD))
-        # Rows are these times normalised pictures, plus these.
+        # Rows are normalised pictures times gain plus shift.
         self._gain, self._shift = 255 * std / SPREAD, (255 * mean - MIDDLE) / SPREAD
         scaled = rearrange(weight / self._gain, "d c p q -> d (p q c)")
         self.patch_weight = nn.Buffer(F.pad(scaled, (0, -scaled.shape[1] % ALIGNED)).to(dtype))
         self.patch_bias = bias.detach().float() - (weight * self._shift / self._gain).sum((1, 2, 3))
         blocks = cast(list[Block], backbone.blocks[: max(self._chosen) + 1])
-        self.blocks = nn.ModuleList(QuickBlock(block) for block in blocks).to(dtype)
+        self.blocks = nn.ModuleList(HalfBlock(block) for block in blocks).to(dtype)
         biases = [bias.float() for block in blocks for bias in biases_of(block)]
-        # What tokens lack before each product, and after the last.
-        self.owed = nn.Buffer(torch.stack([torch.zeros_like(biases[0]), *biases]).cumsum(0).to(dtype))
+        # Sum of the biases that were left out up to each norm, and up to the end (see HalfBlock).
+        self.left_out = nn.Buffer(torch.stack([torch.zeros_like(biases[0]), *biases]).cumsum(0).to(dtype))
         self.norm = copy.deepcopy(backbone.norm).to(dtype)
         self._first: dict[tuple[int, int], Tensor] = {}
 
@@ -120,7 +131,7 @@ class QuickBackbone(nn.Module):
         box, patch = letterbox, self.config.patch
         height, width = box.canvas_height // patch, box.canvas_width // patch
         rows = self._rows(len(frames), height, width)
-        # bfloat16 has too few digits for sums of pixels.
+        # bfloat16 has too few digits to sum pixels.
         dtype = torch.float32 if self.dtype == torch.float32 else torch.float16
         together = max(1, AT_ONCE_PX // frames[0, :, :, 0].numel())
         patches = rows[:, self._others :]
@@ -135,10 +146,10 @@ class QuickBackbone(nn.Module):
 
     def _features(self, rows: Tensor, height: int, width: int) -> Tensor:
         outputs: dict[int, Tensor] = {}
-        blocks, positions = cast(list[QuickBlock], self.blocks), self._positions(height, width)
+        blocks, positions = cast(list[HalfBlock], self.blocks), self._positions(height, width)
         tokens, normed = add_norm(positions, F.linear(rows, self.patch_weight), blocks[0].norm1)
         for number, block in enumerate(blocks):
-            before, between, after = self.owed[2 * number : 2 * number + 3]
+            before, between, after = self.left_out[2 * number : 2 * number + 3]
             if number:
                 normed = norm_of(tokens, before, block.norm1)
             tokens = block(tokens, normed, between)
@@ -148,11 +159,11 @@ class QuickBackbone(nn.Module):
         features = torch.cat(chosen, -1) if len(chosen) > 1 else chosen[0].contiguous()
         return rearrange(features, "n (h w) c -> n c h w", h=height)
 
-    def _output(self, tokens: Tensor, owed: Tensor) -> Tensor:
-        return norm_of(tokens, owed, self.norm) if self.config.final_norm else tokens + owed
+    def _output(self, tokens: Tensor, left_out: Tensor) -> Tensor:
+        return norm_of(tokens, left_out, self.norm) if self.config.final_norm else tokens + left_out
 
     def _positions(self, height: int, width: int) -> Tensor:
-        """[1, 1 + registers + h w, dim]: what tokens of all pictures begin with; the first bias is in it"""
+        """[1, 1 + registers + h w, dim]: class and register tokens, positions, the patch embedding's bias"""
         if (height, width) not in self._first:
             whole = self._whole[0]
             places = whole._positions(height, width).detach().float()
@@ -165,7 +176,7 @@ class QuickBackbone(nn.Module):
 
 
 def _folded(whole: Part, dtype: torch.dtype) -> Part:
-    """A copy with quick layers; batch norm and leaky ReLU are part of the convolution before them."""
+    """A copy with Half* layers, batch norm and leaky ReLU folded into the convolution before them."""
     module = copy.deepcopy(whole)
     for part in list(module.modules()):
         if not isinstance(part, nn.Sequential):
@@ -180,14 +191,14 @@ def _folded(whole: Part, dtype: torch.dtype) -> Part:
         layout = torch.channels_last if value.ndim == 4 else torch.preserve_format
         value.data = value.detach().to(dtype, memory_format=layout)
     for name, constant in module.named_buffers():
-        if constant.is_floating_point() and name != "anchors":  # places in the picture need more digits
+        if constant.is_floating_point() and name != "anchors":  # coordinates need more digits
             constant.data = constant.to(dtype)
     return module
 
 
 def _replace(module: nn.Module) -> None:
     for name, part in module.named_children():
-        if type(part) in QUICKER:
-            setattr(module, name, QUICKER[type(part)](part))
+        if type(part) in REPLACED:
+            setattr(module, name, REPLACED[type(part)](part))
         else:
             _replace(part)

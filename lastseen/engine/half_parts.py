@@ -1,4 +1,4 @@
-"""What quick models are made of: parts of the exact ones, with fewer passes over memory."""
+"""Layers of the half-precision models: the same functions with fewer passes over memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lastseen.model.propagation import TemporalLayer
 
 
 class Gelu(nn.Module):
-    """A layer with GELU in its kernel: on GPUs its tanh form, which rounds to the same."""
+    """Linear layer with GELU fused into its kernel; on GPUs the tanh form, equal within rounding."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -29,8 +29,8 @@ class Gelu(nn.Module):
         return hidden.view(*tokens.shape[:-1], -1)
 
 
-class Gated(nn.Module):
-    """A layer that gives twice what is asked of it; one half opens the other."""
+class SwiGLUGate(nn.Module):
+    """SwiGLU gate: silu of one half of a linear layer's output times the other."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -46,12 +46,14 @@ class GeluMlp(nn.Sequential):
         super().__init__(Gelu(up), down)
 
 
-class QuickBlock(nn.Module):
-    """A Block, LayerScale folded. Its first norm is taken before it. Two products go into the tokens, which
-    stay without their biases: those are the same for all tokens, so norms add what is owed up to there.
+class HalfBlock(nn.Module):
+    """A Block with LayerScale folded into its products, which are added to the tokens without their biases:
+    a bias is the same for all tokens, so each norm adds the sum of those left out up to there.
 
-    | in  | tokens [n, l, c], changed in place on GPUs; `norm1` of them; biases owed before `norm2` [c] |
-    | out | tokens |
+    | tokens   | [n, l, c], changed in place on GPUs               |
+    | normed   | `norm1` of them, which the caller computes        |
+    | left_out | [c] sum of the biases left out up to `norm2`      |
+    | out      | tokens                                            |
     """
 
     def __init__(self, block: Block) -> None:
@@ -60,17 +62,17 @@ class QuickBlock(nn.Module):
         attention, mlp = made.attn, made.mlp
         self.norm1, self.norm2 = made.norm1, made.norm2
         self.qkv, self.heads = attention.qkv, attention.heads
-        self.hidden = Gelu(mlp.fc1) if isinstance(mlp, Mlp) else Gated(mlp.w12)
+        self.hidden = Gelu(mlp.fc1) if isinstance(mlp, Mlp) else SwiGLUGate(mlp.w12)
         self.mix_weight = _scaled(attention.proj, block.ls1.gamma)[0]
         self.down_weight = _scaled(_last(mlp), block.ls2.gamma)[0]
 
-    def forward(self, tokens: Tensor, normed: Tensor, owed: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, normed: Tensor, left_out: Tensor) -> Tensor:
         tokens = attended(tokens, self.qkv(normed), self.heads, self.mix_weight)
-        return added(tokens, self.hidden(norm_of(tokens, owed, self.norm2)), self.down_weight)
+        return added(tokens, self.hidden(norm_of(tokens, left_out, self.norm2)), self.down_weight)
 
 
 def biases_of(block: Block) -> list[Tensor]:
-    """Of both products, which a QuickBlock leaves out"""
+    """The biases of both products, which a HalfBlock leaves out."""
     return [
         _scaled(block.attn.proj, block.ls1.gamma)[1],
         _scaled(_last(block.mlp), block.ls2.gamma)[1],
@@ -82,13 +84,13 @@ def _last(mlp: Mlp | SwiGLU) -> nn.Linear:
 
 
 def _scaled(linear: nn.Linear, gamma: Tensor) -> tuple[nn.Parameter, Tensor]:
-    """Weight and bias"""
+    """Weight and bias with LayerScale folded in."""
     weight, bias = linear.weight.detach() * gamma.detach()[:, None], linear.bias.detach() * gamma.detach()
     return nn.Parameter(weight), bias
 
 
 class ConvLeaky(nn.Module):
-    """A convolution and its leaky ReLU."""
+    """A convolution with leaky ReLU."""
 
     def __init__(self, conv: nn.Conv2d, slope: float) -> None:
         super().__init__()
@@ -98,7 +100,7 @@ class ConvLeaky(nn.Module):
         return conv_leaky(pictures, self.conv, self.slope)
 
     def halves(self) -> tuple[ConvLeaky, ConvLeaky]:
-        """One for each half of what it gives."""
+        """One for each half of the output channels."""
         first, second = copy.deepcopy(self), copy.deepcopy(self)
         for half, part in zip((first.conv, second.conv), (0, 1)):
             assert half.bias is not None
@@ -108,8 +110,8 @@ class ConvLeaky(nn.Module):
         return first, second
 
 
-class QuickTrunk(nn.Module):
-    """A Trunk; its split is two convolutions, since half of one's channels would have to be copied."""
+class HalfTrunk(nn.Module):
+    """A Trunk whose split is two convolutions: halves of one's channels would have to be copied."""
 
     def __init__(self, trunk: Trunk) -> None:
         super().__init__()
@@ -119,16 +121,14 @@ class QuickTrunk(nn.Module):
         self.for_box = nn.Sequential(for_box, trunk.for_box)
         self.for_score = nn.Sequential(for_score, trunk.for_score)
 
-    def forward(self, frames: Tensor, fine: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, frames: Tensor, skipped: Tensor | None = None) -> tuple[Tensor, Tensor]:
         larger = self.enlarge(frames)
-        if fine is not None and self.lateral is not None:
-            larger = larger + self.lateral(fine)
+        if skipped is not None and self.lateral is not None:
+            larger = larger + self.lateral(skipped)
         return self.for_box(larger), self.for_score(larger)
 
 
-class QuickSpatialLayer(nn.Module):
-    """A SpatialLayer."""
-
+class HalfSpatialLayer(nn.Module):
     def __init__(self, layer: SpatialLayer) -> None:
         super().__init__()
         self.frame_attention, self.frame_norm = layer.frame_attention, layer.frame_norm
@@ -136,15 +136,15 @@ class QuickSpatialLayer(nn.Module):
         self.feed_forward = GeluMlp(layer.feed_forward.up, layer.feed_forward.down)
         self.feed_norm = layer.feed_norm
 
-    def look_at_frame(self, tokens: Tensor) -> Tensor:
+    def attend_to_frame(self, tokens: Tensor) -> Tensor:
         return norm_of(tokens, self.frame_attention(tokens, tokens), self.frame_norm)
 
-    def look_at_query(self, tokens: Tensor, query: Tensor) -> Tensor:
+    def attend_to_query(self, tokens: Tensor, query: Tensor) -> Tensor:
         tokens = norm_of(tokens, self.query_attention(tokens, query), self.query_norm)
         return norm_of(tokens, self.feed_forward(tokens), self.feed_norm)
 
 
-class QuickTemporalLayer(nn.Module):
+class HalfTemporalLayer(nn.Module):
     """A TemporalLayer with one product for queries, keys and values."""
 
     def __init__(self, layer: TemporalLayer) -> None:

@@ -1,6 +1,6 @@
-"""GPU kernels in Triton, which not every PyTorch brings: `lastseen.engine.fused` imports this where it can.
+"""GPU kernels in Triton, which not every PyTorch includes: `lastseen.engine.fused` imports this if it can.
 
-Each function has a twin in `fused` that computes the same with PyTorch. Halves in and out, float32 between.
+Each function has a PyTorch equivalent in `fused`. Half precision in and out, float32 in between.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.model.inputs import MIDDLE, SPREAD
 
-TILE = 2048  # numbers that a program holds at once: several rows if they are short
+TILE = 2048  # numbers that a program holds: several rows if they are short
 NORM_WARPS = 1  # a row within one warp is summed without shared memory
-ATTENTION = (128, 64, 8, 3)  # queries and keys at a time, warps, blocks of keys on their way
+ATTENTION = (128, 64, 8, 3)  # queries and keys in a block, warps, pipeline stages
 
 
 def add_norm(
@@ -30,10 +30,9 @@ def add_norm(
     tile: int = TILE,
     warps: int = NORM_WARPS,
 ) -> tuple[Tensor, Tensor]:
-    """x and branch [.., l, c], x perhaps one for all [1, l, c] -> their sum, its LayerNorm
+    """x and branch [.., l, c], x perhaps broadcast [1, l, c] -> their sum, its LayerNorm
 
-    A branch [c] is added to all rows. Without `keep` the sum is not written, and the first of the two is
-    nothing to rely on.
+    A branch [c] is added to all rows. Without `keep` the sum is not written: ignore the first result then.
     """
     one = branch if branch is not None and branch.ndim == 1 else None
     many = branch if one is None else None
@@ -69,7 +68,7 @@ def add_norm(
 
 
 def _batches(x: Tensor) -> tuple[Tensor, int]:
-    """[n, l, c] with whole rows side by side, and how many rows a batch is from the next; 0: one for all"""
+    """[n, l, c] with contiguous rows, and the stride between batches in rows; 0: broadcast"""
     x = x[None] if x.ndim == 2 else x.flatten(0, -3)
     columns = x.shape[2]
     if x.stride(2) != 1 or x.stride(1) != columns or x.stride(0) % columns:
@@ -121,7 +120,7 @@ def _add_norm(
 
 
 def bias_leaky(pictures: Tensor, bias: Tensor, slope: float) -> Tensor:
-    """[n, c, h, w] channels last, changed in place: bias added, then what is negative times `slope`"""
+    """[n, c, h, w] channels last, changed in place: leaky ReLU after adding the bias"""
     assert pictures.is_contiguous(memory_format=torch.channels_last)
     columns = pictures.shape[1]
     count = pictures.numel() // columns
@@ -263,8 +262,8 @@ def _local_attention(
 def attention(qkv: Tensor, heads: int, shape: tuple[int, int, int, int] = ATTENTION) -> Tensor:
     """Queries, keys and values side by side [n, l, 3 c] -> [n, l, c]; c / heads a power of two from 16 on
 
-    A class token makes lengths that are a little more than whole blocks. So what is odd comes first: the
-    first l % block keys are a small block of their own, and so are queries.
+    With a class token lengths are a little more than whole blocks. The remainder comes first: the first
+    l % block keys are a small block of their own, and so are the queries.
     """
     assert qkv.is_contiguous()
     queries, keys, warps, stages = shape
@@ -329,7 +328,7 @@ def _attend(
     KEYS: tl.constexpr,
     FEW_KEYS: tl.constexpr,
 ):
-    """Queries from `at` on, those before `until`, of one head of one picture"""
+    """Queries from `at` to `until` of one head of one picture"""
     ODD: tl.constexpr = LENGTH % KEYS
     row, column = at + tl.arange(0, QUERIES)[:, None], tl.arange(0, HEAD)[None, :]
     query = tl.load(qkv + row * (3 * DIM) + column, row < until, other=0.0)
@@ -354,7 +353,7 @@ def _attend(
 
 @triton.jit
 def _weighed(logits, value, scale, highest, weights, sums):
-    """Sums so far, with the values that have these logits; what is highest so far is their unit."""
+    """Online softmax: running sums after another block of logits and values, relative to the maximum."""
     higher = tl.maximum(highest, tl.max(logits, 1) * scale)
     shrunk = tl.exp2(highest - higher)
     weight = tl.exp2(logits * scale - higher[:, None])

@@ -1,6 +1,6 @@
-"""OpenVINO encodes frames on the CPU; queries and heads, a small part of the work, stay with PyTorch.
+"""Encoding frames with OpenVINO on the CPU; queries and heads, a small part of the work, stay with PyTorch.
 
-The network is converted once for each size of picture and kept in the user's cache folder.
+The network is converted once for each picture size and kept in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lastseen.engine.eager import Engine, Model
+from lastseen.engine.eager import Engine
 from lastseen.errors import LastSeenError
+from lastseen.model import Model
 from lastseen.model.inputs import letterboxed
 
-FORMAT = 1  # of what is kept; another number and it is made again
+FORMAT = 1  # of the cache; with another number everything is converted again
 
 
 class OpenVinoEngine(Engine):
@@ -47,7 +48,7 @@ class OpenVinoEngine(Engine):
             )
         self._compiled: dict[tuple[int, ...], Any] = {}
         self._lock = threading.Lock()  # a server has several threads, a network takes one at a time
-        self._weights = _digest(model)
+        self._weights = model.fingerprint()
 
     def encode_frames(self, frames: Tensor) -> Tensor:
         letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
@@ -93,7 +94,7 @@ class OpenVinoEngine(Engine):
 
 
 def load_openvino() -> Any:
-    """The library, which would tell its makers that it was imported; but nothing may leave this machine."""
+    """Imports the library without its telemetry: nothing may leave this machine."""
     reporter = "openvino_telemetry"
     known = sys.modules.get(reporter)
     sys.modules[reporter] = None  # type: ignore[assignment]  # as if it were not installed
@@ -111,7 +112,7 @@ def load_openvino() -> Any:
 
 
 class _Encoder(nn.Module):
-    """`Model.encode` as a module, which is what can be traced."""
+    """`Model.encode` as a module that can be traced."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ def converted(model: Model, shape: tuple[int, ...]) -> Any:
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # tracing warns of what one fixed shape makes true
+        warnings.simplefilter("ignore")  # of constants, which is what one fixed shape makes of sizes
         traced = TorchScriptPythonDecoder(_Encoder(model).eval(), example_input=(torch.zeros(shape),))
         frontend = FrontEndManager().load_by_framework("pytorch")
         network = frontend.convert(frontend.load(traced))
@@ -137,19 +138,10 @@ def converted(model: Model, shape: tuple[int, ...]) -> Any:
 
 
 def cache_folder() -> Path:
-    """This user's own place for what can be made again."""
+    """The user's cache folder."""
     home = Path.home()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "lastseen" / "cache"
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "lastseen"
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "lastseen"
-
-
-def _digest(model: Model) -> str:
-    backbone = getattr(getattr(model, "backbone", None), "config", None)
-    digest = hashlib.sha256(repr((model.title, model.config, backbone)).encode())
-    for name, value in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Pictures to a GPU while it computes."""
+"""Uploading pictures to a GPU while it computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Upload:
-    """Pictures to a GPU through two page-locked buffers: while one batch is computed the next one is sent."""
+    """Two page-locked buffers: while one batch is computed the next one is copied to the GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -24,8 +24,8 @@ class Upload:
 
     @contextmanager
     def sent(self, pictures: Sequence[np.ndarray]) -> Iterator[Tensor]:
-        """[n, h, w, 3] on the GPU. What is done with it inside `with` is waited for two turns later: that
-        keeps the program from running ahead of the GPU by more than it has memory for."""
+        """[n, h, w, 3] on the GPU. Work inside `with` is waited for two batches later, so that the program
+        cannot run ahead of the GPU by more than its memory holds."""
         with self._lock:
             turn, self._turn = self._turn, 1 - self._turn
             self._done[turn].synchronize()

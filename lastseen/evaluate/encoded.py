@@ -1,6 +1,6 @@
-"""An annotated set, encoded once by a backbone, for judging many heads on it.
+"""An annotated set, encoded once by a backbone, to evaluate many heads on it.
 
-Heads of one backbone differ only in what comes after it, which is the smaller part of the work.
+Models with the same backbone differ only in what comes after it, the smaller part of the work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from lastseen.box import Letterbox
@@ -24,8 +23,8 @@ from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.calibration import Answered, best_guess, fit_rule
 from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
 from lastseen.localizer import Localizer
-from lastseen.model import Backbone, VQLoC, VQLoCConfig
-from lastseen.model.inputs import letterboxed, normalised, places_in_crops, query_crop
+from lastseen.model import Backbone, TrainedConfig, TrainedModel
+from lastseen.model.inputs import letterboxed, normalised, query_crops
 from lastseen.query import Query
 from lastseen.rule import Rule
 from lastseen.sighting import Evidence
@@ -39,10 +38,10 @@ T = TypeVar("T")
 class EncodedClip:
     """One video with its questions.
 
-    | features    | float16 [frames, channels, side, side]        |
-    | queries     | float16 [questions, shares * channels, q side, q side] |
-    | query_boxes | [questions, shares, 4] the things in their unit squares |
-    | query_pictures | the same of the pictures, beyond which edges are repeated |
+    | features         | float16 [frames, channels, side, side]                              |
+    | queries          | float16 [questions, scales, channels, q side, q side]               |
+    | query_boxes_unit | [questions, scales, 4] the things in their crops                    |
+    | query_shown_unit | the same of the pictures, beyond which their edges are repeated     |
     """
 
     video: Video
@@ -51,13 +50,12 @@ class EncodedClip:
     asked: tuple[Query, ...]
     features: Tensor
     queries: Tensor
-    query_boxes: Tensor
-    query_pictures: Tensor
+    query_boxes_unit: Tensor
+    query_shown_unit: Tensor
 
 
 class EncodedSet:
-    """Encoded with one backbone at one size (of frames, and of queries) and padding: heads of any config that
-    agrees in these."""
+    """Encoded with one backbone, sizes, query scales and padding; for models that agree in these."""
 
     def __init__(self, clips: Sequence[EncodedClip]) -> None:
         self.clips = list(clips)
@@ -70,7 +68,7 @@ class EncodedSet:
         videos: str | Path,
         absent: Sequence[AbsentQuestion],
         backbone: Backbone,
-        config: VQLoCConfig,
+        config: TrainedConfig,
         device: torch.device | str,
     ) -> EncodedSet:
         backbone = backbone.to(device).eval()
@@ -83,17 +81,12 @@ class EncodedSet:
             questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
             asked = tuple(query_of(question, video, clip.fps) for question in questions)
             pictures = [torch.from_numpy(query.views[0].picture.copy()).to(device) for query in asked]
-            shares = config.query_shares
-            crops = [
-                torch.cat([query_crop(picture, query.views[0].box, config.query_px, s) for s in shares])
+            made = [
+                query_crops(picture, query.views[0].box, config.query_size, config.query_scales)
                 for picture, query in zip(pictures, asked)
             ]
-            places = [
-                places_in_crops(picture, query.views[0].box, shares)
-                for picture, query in zip(pictures, asked)
-            ]
-            boxes, shown = (torch.stack(each).to(device) for each in zip(*places))
-            queries = _encoded(backbone, normalised(torch.cat(crops)))
+            crops, boxes, shown = (torch.stack(each).to(device) for each in zip(*made))
+            queries = _encoded(backbone, normalised(crops.flatten(0, 1)))
             clips.append(
                 EncodedClip(
                     video=video,
@@ -101,29 +94,30 @@ class EncodedSet:
                     questions=tuple(questions),
                     asked=asked,
                     features=_features(frames, backbone, config, device),
-                    queries=rearrange(queries, "(q s) c h w -> q (s c) h w", s=len(shares)),
-                    query_boxes=boxes,
-                    query_pictures=shown,
+                    queries=queries.view(*crops.shape[:2], *queries.shape[1:]),
+                    query_boxes_unit=boxes,
+                    query_shown_unit=shown,
                 )
             )
         return cls(clips)
 
     @torch.inference_mode()
-    def answer(self, model: VQLoC, *, fps: float = 5.0) -> list[Answered]:
-        """What these heads say to every question, boxes in pixels of the annotated size."""
+    def answer(self, model: TrainedModel, *, fps: float = 5.0) -> list[Answered]:
+        """The model's predictions for every question, boxes in pixels of the annotated size."""
         model = model.eval()
         answered = []
         for clip in self.clips:
             device = clip.features.device
             localizer = Localizer(model, fps=fps, device=device)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                made = zip(clip.queries, clip.query_boxes_unit, clip.query_shown_unit)
                 views = [
-                    model.prepare_query(query[None].float(), box[None], shown[None])
-                    for query, box, shown in zip(clip.queries, clip.query_boxes, clip.query_pictures)
+                    [model.encode_query_features(query[None].float(), box[None], shown[None]).row(0)]
+                    for query, box, shown in made
                 ]
-                pieces = (model.prepare(part.float()) for part in torch.split(clip.features, AT_ONCE))
+                pieces = (model.encode_features(part.float()) for part in torch.split(clip.features, AT_ONCE))
                 ends = [localizer.frames_searched(clip.video, query) for query in clip.asked]
-                found = localizer.predict_encoded(clip.video, pieces, [[v[0]] for v in views], ends)
+                found = localizer.predict_encoded(clip.video, pieces, views, ends)
             for question, predictions in zip(clip.questions, found):
                 factors = np.array(to_annotated_px(question, clip.video) * 2)
                 evidence = Evidence.of(predictions)
@@ -164,7 +158,7 @@ def _decoded(video: Video, fps: float) -> np.ndarray:
 
 
 def _features(
-    frames: np.ndarray, backbone: Backbone, config: VQLoCConfig, device: torch.device | str
+    frames: np.ndarray, backbone: Backbone, config: TrainedConfig, device: torch.device | str
 ) -> Tensor:
     height, width = frames.shape[1:3]
     letterbox = Letterbox.square(width, height, config.image_size)

@@ -18,6 +18,7 @@ from lastseen.errors import VideoError
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.fine import FineFeatures
 from lastseen.localizer import Localizer
+from lastseen.model import EncodedQuery
 from lastseen.query import Query
 from lastseen.refine import Extend, Zoom
 from lastseen.sighting import Evidence
@@ -53,7 +54,7 @@ def seen_at(answer: Answer) -> float:
 
 class Case:
     def __init__(
-        self, localizer: Localizer, fine: FineFeatures, query: Query, encoded: list[torch.Tensor], end: int
+        self, localizer: Localizer, fine: FineFeatures, query: Query, encoded: list[EncodedQuery], end: int
     ) -> None:
         self.localizer, self.fine, self.query, self.encoded = localizer, fine, query, encoded
         self.first, self.end = fine.video.first, end

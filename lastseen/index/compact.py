@@ -1,9 +1,9 @@
-"""A few tokens of every frame, in few bytes: enough to tell which clips are worth the exact model.
+"""A few tokens of every frame in a few bytes: enough to choose the clips that the exact model looks at.
 
     features [n, c, rows, columns] --CompactGrid.pack--> bytes [n, row_bytes] --coarse_scores--> scores [n]
 
-Tokens are picked, not averaged: an average dilutes a small thing until it is gone. The picked places move
-from frame to frame, so what is in view for a second is met by some of them.
+Tokens are sampled, not averaged: an average loses small things. The sampled places move from frame to frame,
+so a thing that is in view for a second is hit by some of them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from einops import rearrange
 from torch import Tensor
 
 from lastseen.box import Letterbox
-from lastseen.engine import Model
-from lastseen.model import VQLoC
+from lastseen.model import EncodedQuery, Model
 
 FRAME_BYTES = 27_000  # at most: 18,000 frames, an hour at 5 a second, stay under 500 MB
 SCALE_BYTES = 2  # of each token: its codes times this (float16) are its numbers
@@ -95,51 +92,31 @@ class CompactGrid:
         return vectors[number, :, rows[:, :, None], columns[:, None, :]].flatten(1, 2).float()
 
 
-def compact_vectors(model: Model, features: Tensor) -> Tensor:
-    """What of a frame's features tells how like the query it is: [n, c, h, w] -> unit vectors [n, m, h, w]"""
-    if isinstance(model, VQLoC):
-        # The vectors that it compares itself, where it has such; else what it knows of each patch.
-        match = model.config.match_dim
-        return F.normalize((features[:, -match:] if match else features).float(), dim=1)
-    return features.float()
-
-
 @torch.inference_mode()
-def query_vectors(model: Model, view: Tensor) -> Tensor:
-    """A view of `encode_query` -> at most QUERY_TOKENS unit vectors [k, m]"""
-    if isinstance(model, VQLoC):
-        match = model.config.match_dim
-        if model.config.fusion == "match":  # several pictures of the thing, one after the other
-            view = rearrange(view, "(s m) h w -> m s h w", m=match)
-        elif match:
-            view = view[-match:, None]
-        else:
-            # As if the picture were a frame: then both have been through the same layers.
-            view = model.correspondence.prepare(view[None])[0][:, None]
-        vectors = rearrange(view, "m s h w -> (s h w) m").float()
-        view = F.normalize(vectors[vectors.norm(dim=1) > 1e-3], dim=1)  # zero where the thing is not
-    return representatives(view, QUERY_TOKENS)
+def query_vectors(model: Model, view: EncodedQuery) -> Tensor:
+    """At most QUERY_TOKENS unit vectors [k, m] of a view"""
+    return representatives(model.query_vectors(view), QUERY_TOKENS)
 
 
 def representatives(vectors: Tensor, most: int) -> Tensor:
-    """Of unit vectors [k, m] so many that all are, in sum, as like one of them as can be."""
+    """Greedy facility-location subset of unit vectors [k, m]: at most `most` that represent all best."""
     if len(vectors) <= most:
         return vectors
-    likeness = (vectors @ vectors.T).clamp(min=0)
-    covered = torch.zeros_like(likeness[0])
+    similarity = (vectors @ vectors.T).clamp(min=0)
+    covered = torch.zeros_like(similarity[0])
     chosen: list[int] = []
     for _ in range(most):
-        gain = torch.maximum(likeness, covered).sum(1)
+        gain = torch.maximum(similarity, covered).sum(1)
         gain[chosen] = -1
         chosen.append(int(gain.argmax()))
-        covered = torch.maximum(covered, likeness[chosen[-1]])
+        covered = torch.maximum(covered, similarity[chosen[-1]])
     return vectors[chosen]
 
 
 def coarse_scores(grid: CompactGrid, packed: np.ndarray, queries: Sequence[Tensor]) -> np.ndarray:
-    """For each query's vectors [k, m] the likest token of each frame: [queries, n]"""
-    likeness = grid.similarity(packed, torch.cat(list(queries)).float())
-    parts = torch.split_with_sizes(likeness, [len(query) for query in queries], 2)
+    """For each query's vectors [k, m] the cosine of the most similar token of each frame: [queries, n]"""
+    similarity = grid.similarity(packed, torch.cat(list(queries)).float())
+    parts = torch.split_with_sizes(similarity, [len(query) for query in queries], 2)
     return torch.stack([part.amax((1, 2)) for part in parts]).cpu().numpy()
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lastseen.errors import IndexStoreError
 from lastseen.index.catalogue import FULL, LIVE, Block, IndexedVideo, disk_full
-from lastseen.index.compact import CompactGrid, compact_vectors
+from lastseen.index.compact import CompactGrid
 from lastseen.index.folder import IndexFolder
 from lastseen.index.rows import SEGMENT_ROWS, Rows
 from lastseen.localizer import Localizer
@@ -97,7 +97,7 @@ class Recorder:
         if self.grid is None:
             self._measure(features)
         assert self.grid is not None and self.compact is not None
-        compact = self.grid.pack(compact_vectors(self.localizer.model, features), self.end)
+        compact = self.grid.pack(self.localizer.model.frame_vectors(features), self.end)
         with self._telling():
             if self.fine:
                 fine = np.ascontiguousarray(features.cpu().numpy()).reshape(len(features), -1).view(np.uint8)
@@ -150,9 +150,8 @@ class Recorder:
 
 def compact_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...]) -> CompactGrid:
     channels, rows, columns = grid
-    match = getattr(localizer.model.config, "match_dim", 0)
     letterbox = localizer.model.letterbox(video.width, video.height)
-    return CompactGrid.fitting(match or channels, rows, columns, letterbox)
+    return CompactGrid.fitting(channels, rows, columns, letterbox)
 
 
 def drop_older(recorder: Recorder, keep_hours: float | None) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lastseen.answer import Answer
 from lastseen.errors import IndexStoreError, QueryError
@@ -20,6 +19,7 @@ from lastseen.index.fine import FineFeatures
 from lastseen.index.folder import IndexFolder
 from lastseen.index.recorder import compact_grid
 from lastseen.localizer import Localizer, Progress
+from lastseen.model import EncodedQuery
 from lastseen.query import Query
 
 CANDIDATES = 24  # clips of the whole library that the exact model runs on first, for each query
@@ -75,7 +75,7 @@ class _Search:
         index: IndexFolder,
         localizer: Localizer,
         queries: Mapping[str, Query],
-        encoded: Mapping[str, list[Tensor]],
+        encoded: Mapping[str, list[EncodedQuery]],
         videos: Sequence[IndexedVideo],
         before: float | None,
     ) -> None:

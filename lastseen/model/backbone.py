@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-POSITIONS = 37  # the pre-trained grid of positions: 518 px / 14
+POSITIONS = 37  # side of the pre-trained grid of position embeddings: 518 px / 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,12 @@ class BackboneConfig:
     @property
     def channels(self) -> int:
         return self.dim * len(self.blocks)
+
+    @property
+    def name(self) -> str:
+        """ViT-S/14 and so on; by its width where that is not one of DINOv2's."""
+        size = {384: "S", 768: "B", 1024: "L", 1536: "g"}.get(self.dim)
+        return f"ViT-{size}/{self.patch}" if size else f"ViT/{self.patch} of width {self.dim}"
 
     def using(self, *blocks: int, final_norm: bool = True) -> BackboneConfig:
         return replace(self, blocks=blocks, final_norm=final_norm)
@@ -70,7 +76,7 @@ class Backbone(nn.Module):
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        # int: to a tracer sizes are tensors, and what it makes is for one size anyway.
+        # int: a tracer gives sizes as tensors, and traces for one size anyway.
         height, width = (int(side) // self.config.patch for side in pictures.shape[-2:])
         tokens = self.patch_embed(pictures)
         tokens = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1)
@@ -87,7 +93,7 @@ class Backbone(nn.Module):
         return rearrange(patches, "n (h w) c -> n c h w", h=height)
 
     def shortened(self, depth: int) -> Backbone:
-        """Its first blocks, without the final norm, which is meant for the last of all."""
+        """The first `depth` blocks without the final norm, which belongs to the last block."""
         if not 1 <= depth <= self.config.depth:
             raise ValueError(f"depth must be 1 to {self.config.depth}, got {depth}")
         short = Backbone(replace(self.config, depth=depth, blocks=(depth - 1,), final_norm=False))

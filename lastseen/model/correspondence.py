@@ -1,7 +1,7 @@
-"""Query-to-frame correspondence: the paper's spatial transformer, and the fusion it beat.
+"""Query-to-frame correspondence: the paper's spatial transformer, and the fusion of its ablation.
 
-Both split at the query: `prepare` is the part that sees the frame alone (once per video),
-`forward` the part that needs the query (once per question).
+Both are split at the query: `prepare` is the part that depends on the frame alone (once per video),
+`forward` the part that needs the query (once per query).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def conv_block(channels_in: int, channels_out: int, stride: int = 1) -> nn.Seque
 
 
 class SpatialTransformer(nn.Module):
-    """Each frame's tokens look at each other, then at the query's, in 1 (the paper) or more layers.
+    """Self-attention within each frame, then cross-attention to the query, in 1 (the paper) or more layers.
 
     | prepare | frames [n, c, h, w] -> the same shape                      |
     | forward | prepared [b, t, c, h, w], query [b, c, h, w] -> as prepared |
@@ -34,7 +34,7 @@ class SpatialTransformer(nn.Module):
 
     def prepare(self, frames: Tensor) -> Tensor:
         first = cast(SpatialLayer, self.layers[0])
-        tokens = first.look_at_frame(rearrange(frames, "n c h w -> n (h w) c"))
+        tokens = first.attend_to_frame(rearrange(frames, "n c h w -> n (h w) c"))
         return rearrange(tokens, "n (h w) c -> n c h w", h=frames.shape[2])
 
     def forward(self, prepared: Tensor, query: Tensor) -> Tensor:
@@ -42,11 +42,11 @@ class SpatialTransformer(nn.Module):
         context = rearrange(query, "b c h w -> b (h w) c")
         tokens = rearrange(prepared, "b t c h w -> b (t h w) c")
         for number, layer in enumerate(cast(list[SpatialLayer], self.layers)):
-            if number:  # the first layer's look at the frame was taken in `prepare`
+            if number:  # the first layer's self-attention was done in `prepare`
                 frames = rearrange(tokens, "b (t s) c -> (b t) s c", t=time)
-                tokens = rearrange(layer.look_at_frame(frames), "(b t) s c -> b (t s) c", b=batch)
-            # A token's look at the query is its own affair, so all frames of a clip go at once.
-            tokens = layer.look_at_query(tokens, context)
+                tokens = rearrange(layer.attend_to_frame(frames), "(b t) s c -> b (t s) c", b=batch)
+            # Tokens attend to the query independently of each other, so a clip's frames go at once.
+            tokens = layer.attend_to_query(tokens, context)
         return rearrange(tokens, "b (t h w) c -> b t c h w", t=time, h=height)
 
 
@@ -60,10 +60,10 @@ class SpatialLayer(nn.Module):
         self.feed_forward = FeedForward(dim, hidden)
         self.feed_norm = nn.LayerNorm(dim)
 
-    def look_at_frame(self, tokens: Tensor) -> Tensor:
+    def attend_to_frame(self, tokens: Tensor) -> Tensor:
         return self.frame_norm(tokens + self.frame_attention(tokens, tokens))
 
-    def look_at_query(self, tokens: Tensor, query: Tensor) -> Tensor:
+    def attend_to_query(self, tokens: Tensor, query: Tensor) -> Tensor:
         tokens = self.query_norm(tokens + self.query_attention(tokens, query))
         return self.feed_norm(tokens + self.feed_forward(tokens))
 

@@ -9,13 +9,14 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lastseen.model.correspondence import conv_block
+from lastseen.model.propagation import GRID
 
 ANCHOR_SIZES_PX = (16.0, 32.0, 64.0, 128.0)
 ANCHOR_RATIOS = (0.5, 1.0, 2.0)  # height / width
 
 
 class Predictions(NamedTuple):
-    """What the model says of each frame; n candidates a frame (one without anchors).
+    """The model's output for each frame; n candidates a frame (one without anchors).
 
     | boxes  | [b, t, n, 4] | x1 y1 x2 y2 in the unit square of the padded frame |
     | logits | [b, t, n]    | higher: the query is there                         |
@@ -55,20 +56,22 @@ def corners(boxes_yxhw: Tensor) -> Tensor:
 class AnchorHead(nn.Module):
     """Twelve anchors on each cell of a 16 x 16 grid, refined by addition.
 
-    | in  | [b, t, c, 8, 8], and with `fine` [b, t, c, 16, 16] |
-    | out | Predictions with n = 16 * 16 * 12 = 3072    |
+    | in  | [b, t, c, 8, 8], and with `skip` [b, t, c, 16, 16] |
+    | out | Predictions with n = 16 * 16 * 12 = 3072          |
     """
 
     anchors: Tensor
 
-    def __init__(self, dim: int = 256, *, grid: int = 16, image_size: int = 448, fine: bool = False) -> None:
+    def __init__(
+        self, dim: int = 256, *, grid: int = 2 * GRID, image_size: int = 448, skip: bool = False
+    ) -> None:
         super().__init__()
         per_cell = len(ANCHOR_SIZES_PX) * len(ANCHOR_RATIOS)
-        self.trunk = Trunk(dim, fine)
+        self.trunk = Trunk(dim, skip)
         self.box = nn.Conv2d(dim, 4 * per_cell, 3, padding=1)
         self.score = nn.Conv2d(dim, per_cell, 3, padding=1)
         self.register_buffer("anchors", make_anchors(grid, image_size), persistent=False)
-        start_near_zero(self.box, self.score)
+        init_near_zero(self.box, self.score)
 
     def forward(self, *frames: Tensor) -> Predictions:
         batch = len(frames[0])
@@ -81,17 +84,17 @@ class AnchorHead(nn.Module):
 class SingleBoxHead(nn.Module):
     """The paper's ablation without anchors: one box and one score a frame, pooled over the grid."""
 
-    def __init__(self, dim: int = 256, *, fine: bool = False) -> None:
+    def __init__(self, dim: int = 256, *, skip: bool = False) -> None:
         super().__init__()
-        self.trunk = Trunk(dim, fine)
+        self.trunk = Trunk(dim, skip)
         self.box = nn.Linear(dim, 4)
         self.score = nn.Linear(dim, 1)
-        start_near_zero(self.box, self.score)
+        init_near_zero(self.box, self.score)
 
     def forward(self, *frames: Tensor) -> Predictions:
         batch = len(frames[0])
         for_box, for_score = self.trunk(*(rearrange(x, "b t c h w -> (b t) c h w") for x in frames))
-        # sigmoid: an untrained head starts at the middle of the picture with half its size
+        # Sigmoid: an untrained head predicts the middle of the picture at half its size.
         yxhw = self.box(for_box.mean((2, 3))).sigmoid()
         logits = self.score(for_score.mean((2, 3)))
         return Predictions(
@@ -100,29 +103,35 @@ class SingleBoxHead(nn.Module):
         )
 
 
+def make_head(dim: int, *, anchors: bool, image_size: int, skip: bool = False) -> AnchorHead | SingleBoxHead:
+    if anchors:
+        return AnchorHead(dim, grid=2 * GRID, image_size=image_size, skip=skip)
+    return SingleBoxHead(dim, skip=skip)
+
+
 class Trunk(nn.Module):
     """Twice the resolution, then one half of the channels for the box and one for the score.
 
-    With `fine` it also takes the frames at that resolution as they were before propagation.
+    With `skip` it also takes the frames at that resolution from before propagation.
     """
 
-    def __init__(self, dim: int, fine: bool = False) -> None:
+    def __init__(self, dim: int, skip: bool = False) -> None:
         super().__init__()
         self.enlarge = nn.ConvTranspose2d(dim, dim, 4, stride=2, padding=1)
-        if fine:
+        if skip:
             self.lateral = nn.Conv2d(dim, dim, 1)
         self.split = conv_block(dim, 2 * dim)
         self.dropout = nn.Dropout(0.2)
         self.for_box = nn.Sequential(*(conv_block(dim, dim) for _ in range(3)))
         self.for_score = nn.Sequential(*(conv_block(dim, dim) for _ in range(3)))
 
-    def forward(self, frames: Tensor, fine: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        larger = self.enlarge(frames) if fine is None else self.enlarge(frames) + self.lateral(fine)
+    def forward(self, frames: Tensor, skipped: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        larger = self.enlarge(frames) if skipped is None else self.enlarge(frames) + self.lateral(skipped)
         box_half, score_half = self.split(larger).chunk(2, 1)
         return self.for_box(self.dropout(box_half)), self.for_score(self.dropout(score_half))
 
 
-def start_near_zero(*layers: nn.Conv2d | nn.Linear) -> None:
+def init_near_zero(*layers: nn.Conv2d | nn.Linear) -> None:
     for layer in layers:
         nn.init.normal_(layer.weight, std=1e-6)
         if layer.bias is not None:

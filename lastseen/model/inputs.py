@@ -15,7 +15,7 @@ from lastseen.box import Box, Letterbox
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 MIDDLE, SPREAD = 128.0, 64.0  # (level - MIDDLE) / SPREAD of a grey level is exact in every float type
-AT_ONCE_PX = 32_000_000  # resized by products at a time: some 400 MB on the way
+AT_ONCE_PX = 32_000_000  # resized by products at a time: about 400 MB of intermediate results
 
 
 def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
@@ -27,10 +27,10 @@ def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
 def resized_by_products(
     frames: Tensor, width: int, height: int, dtype: torch.dtype = torch.float16
 ) -> Tensor:
-    """[n, h, w, 3] uint8 -> grey levels [n, 3, height, width], uint8 if the size is theirs already
+    """[n, h, w, 3] uint8 -> grey levels [n, 3, height, width]; unchanged (uint8) if the size is the same
 
-    As `resized`, with the same weights, as two matrix products a frame: on GPUs many times as fast. float16
-    holds levels exactly and rounds sums to an eighth of one.
+    `resized` with the same weights as two matrix products a frame, many times faster on GPUs. float16
+    holds levels exactly and rounds sums to an eighth of a level.
     """
     if frames.shape[1:3] == (height, width):
         return rearrange(frames, "n h w c -> n c h w")
@@ -44,7 +44,7 @@ def resized_by_products(
 
 @lru_cache(maxsize=64)
 def resize_weights(size: int, new: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """[new, size]: what each new pixel takes of each old one in `resized`, along one side."""
+    """[new, size]: the weight of each old pixel in each new one in `resized`, along one side."""
     if size == new:
         return torch.eye(size, device=device, dtype=dtype)
     each = torch.eye(size)[None, None]
@@ -61,13 +61,26 @@ def padded(content: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
     return F.pad(content, (letterbox.left, right, letterbox.top, below), value=padding)
 
 
-def query_crop(picture: Tensor, box: Box, size: int, share: float = 1.0) -> Tensor:
+def query_crops(
+    picture: Tensor, box: Box, size: int, scales: Sequence[float]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`query_crop` at several scales: [scales, 3, size, size] in [0, 1]; where in each of them the thing is,
+    and where the picture is: [scales, 4] each, in the unit square, on the CPU."""
+    crops = torch.cat([query_crop(picture, box, size, scale) for scale in scales])
+    boxes, shown = (
+        torch.stack([place(picture, box, scale) for scale in scales])
+        for place in (box_in_crop, picture_in_crop)
+    )
+    return crops, boxes, shown
+
+
+def query_crop(picture: Tensor, box: Box, size: int, scale: float = 1.0) -> Tensor:
     """The square around the thing in a picture [h, w, 3] uint8 -> [1, 3, size, size] in [0, 1]
 
-    `share` is the thing's of the square's side. 1 is the paper's square, moved where it would leave the
-    picture; a smaller one keeps the thing in the middle, and repeats the picture's edge where it must.
+    `scale` is the thing's share of the square's side. 1 is the paper's square, moved into the picture where
+    it would leave it; a smaller scale keeps the thing in the middle and repeats the picture's edge.
     """
-    x1, y1, x2, y2 = _square(picture, box, share)
+    x1, y1, x2, y2 = _square(picture, box, scale)
     height, width = picture.shape[:2]
     inside = picture[None, max(y1, 0) : min(y2, height), max(x1, 0) : min(x2, width)]
     # At a border the paper's square may be cut short; it is stretched then.
@@ -79,41 +92,32 @@ def query_crop(picture: Tensor, box: Box, size: int, share: float = 1.0) -> Tens
     return F.pad(content, (left, size - left - columns, top, size - top - rows), mode="replicate")
 
 
-def box_in_crop(picture: Tensor, box: Box, share: float = 1.0, *, of: Box | None = None) -> Tensor:
-    """Where the thing (or what else `of` is of) is in its `query_crop`: [4] x1 y1 x2 y2 in the unit square"""
-    x1, y1, x2, y2 = _square(picture, box, share)
+def box_in_crop(picture: Tensor, box: Box, scale: float = 1.0, *, of: Box | None = None) -> Tensor:
+    """Where the thing (or the box `of`) is in its `query_crop`: [4] x1 y1 x2 y2 in the unit square"""
+    x1, y1, x2, y2 = _square(picture, box, scale)
     unit = (of or box).shifted(-x1, -y1).scaled(1 / (x2 - x1), 1 / (y2 - y1))
     return torch.tensor(unit.xyxy).clamp(0, 1)
 
 
-def picture_in_crop(picture: Tensor, box: Box, share: float = 1.0) -> Tensor:
-    """Where a `query_crop` shows the picture and not its repeated edge: [4] x1 y1 x2 y2 in the unit square"""
+def picture_in_crop(picture: Tensor, box: Box, scale: float = 1.0) -> Tensor:
+    """Where a `query_crop` shows the picture, not its repeated edge: [4] x1 y1 x2 y2 in the unit square"""
     height, width = picture.shape[:2]
-    return box_in_crop(picture, box, share, of=Box(0, 0, width, height))
+    return box_in_crop(picture, box, scale, of=Box(0, 0, width, height))
 
 
-def places_in_crops(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """The thing's box and the picture's in each of its `query_crop`s: [shares, 4] both"""
-    thing, whole = (
-        torch.stack([place(picture, box, share) for share in shares])
-        for place in (box_in_crop, picture_in_crop)
-    )
-    return thing, whole
-
-
-def _square(picture: Tensor, box: Box, share: float) -> tuple[int, int, int, int]:
+def _square(picture: Tensor, box: Box, scale: float) -> tuple[int, int, int, int]:
     height, width = picture.shape[:2]
-    if share == 1:
+    if scale == 1:
         x1, y1, x2, y2 = (round(v) for v in box.squared(width, height).xyxy)
         return x1, y1, max(x2, x1 + 1), max(y2, y1 + 1)
-    side = max(2, round(max(box.width, box.height) / share))
+    side = max(2, round(max(box.width, box.height) / scale))
     x1, y1 = (round(low + (high - low) / 2 - side / 2) for low, high in ((box.x1, box.x2), (box.y1, box.y2)))
     return x1, y1, x1 + side, y1 + side
 
 
 def patches_inside(boxes_unit: Tensor, side: int, columns: int | None = None) -> Tensor:
-    """Boxes [n, 4] -> [n, 1, side, side or columns] of 0 and 1: patches whose middle is in it, or the
-    nearest."""
+    """Boxes [n, 4] -> [n, 1, side, columns or side] of 0 and 1: patches whose middle is inside, at least
+    one along each axis."""
     x1, y1, x2, y2 = boxes_unit[:, :, None].unbind(1)
     across, down = _middles_inside(x1, x2, columns or side), _middles_inside(y1, y2, side)
     return (down[:, None, :, None] & across[:, None, None, :]).to(boxes_unit.dtype)
@@ -121,7 +125,7 @@ def patches_inside(boxes_unit: Tensor, side: int, columns: int | None = None) ->
 
 def _middles_inside(low: Tensor, high: Tensor, count: int) -> Tensor:
     middles = (torch.arange(count, device=low.device) + 0.5) / count
-    half = 0.5 / count  # what is between two middles still has a patch
+    half = 0.5 / count  # a box between two middles still has a patch
     return (middles >= torch.minimum(low, (low + high) / 2 - half)) & (
         middles <= torch.maximum(high, (low + high) / 2 + half)
     )
@@ -137,7 +141,7 @@ def resized(pictures: Tensor, width: int, height: int) -> Tensor:
 
 def normalised(pictures: Tensor) -> Tensor:
     """[n, 3, h, w] in [0, 1] -> ImageNet's mean and deviation."""
-    # A busy GPU need not be waited for.
+    # non_blocking: do not wait for a busy GPU.
     device, at_once = pictures.device, pictures.is_cuda
     mean, std = (torch.tensor(x)[:, None, None].to(device, non_blocking=at_once) for x in (MEAN, STD))
     return (pictures - mean) / std

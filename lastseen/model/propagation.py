@@ -10,15 +10,18 @@ from torch import Tensor, nn
 from lastseen.model.attention import FeedForward, MultiHead
 from lastseen.model.correspondence import conv_block
 
+GRID = 8  # of a frame's tokens in propagation; the head's is twice as large
+
 
 class SpatioTemporalTransformer(nn.Module):
-    """Frames shrunk to a small grid; each token sees the frames within `radius` of its own.
+    """Frames shrunk to a small grid; each token attends to the frames within `radius` of its own.
 
-    | in  | [b, t, c, H, W], t at most `clip_length` |
-    | out | [b, t, c, grid, grid], and with `fine` the frames half shrunk [b, t, c, 2 grid, 2 grid] |
+    | in  | [b, t, c, H, W], t at most `clip_length`                                              |
+    | out | [b, t, c, grid, grid], and with `skip` the frames before the last halving of their    |
+    |     | grid [b, t, c, 2 grid, 2 grid], for the head's skip connection                        |
 
-    `lengths` [b] says how many frames of each clip are real: the rest is padding that no real frame sees.
-    `runs` says that the frames are several clips in a row, of so many frames each; none sees another.
+    `lengths` [b]: how many frames of each clip are real; the rest is padding that no real frame attends to.
+    `runs`: the lengths of several clips in a row, which do not attend to each other.
     """
 
     def __init__(
@@ -31,14 +34,16 @@ class SpatioTemporalTransformer(nn.Module):
         radius: int | None = 2,
         clip_length: int = 30,
         side: int = 32,
-        grid: int = 8,
-        fine: bool = False,
+        grid: int = GRID,
+        skip: bool = False,
     ) -> None:
         super().__init__()
-        self.clip_length, self.grid, self.radius, self.fine = clip_length, grid, radius, fine
+        self.clip_length, self.grid, self.radius, self.skip = clip_length, grid, radius, skip
         strides = _strides(side, grid)
-        if fine and strides[-1:] != [2]:
-            raise ValueError(f"fine needs a frame's grid of {2 * grid} times twos and threes, got {side}")
+        if skip and strides[-1:] != [2]:
+            raise ValueError(
+                f"a skip connection needs a frame's grid of {2 * grid} times twos and threes, got {side}"
+            )
         self.shrink = nn.Sequential(*(conv_block(dim, dim, stride=stride) for stride in strides))
         self.positions = nn.Parameter(torch.zeros(1, clip_length * grid * grid, dim))
         self.layers = nn.ModuleList(TemporalLayer(dim, heads, hidden) for _ in range(layers))
@@ -48,28 +53,48 @@ class SpatioTemporalTransformer(nn.Module):
         """How many frames on each side can influence a frame; None if all of the clip."""
         return None if self.radius is None else self.radius * len(self.layers)
 
+    @property
+    def overlap(self) -> int:
+        """Frames of context on each side of a clip of a longer video: `context`, or a quarter of a clip if
+        that is unlimited, and less than half a clip, so that clips advance."""
+        if self.context is None:
+            return self.clip_length // 4
+        return min(self.context, (self.clip_length - 1) // 2)
+
     def forward(
         self, frames: Tensor, lengths: Tensor | None = None, runs: tuple[int, ...] | None = None
     ) -> tuple[Tensor, ...]:
-        tokens, half = self.shrunk(frames)
+        tokens, larger = self._shrunk(frames)
         clips = (tokens,) if runs is None else torch.split(tokens, list(runs), 1)
-        return self.grown(torch.cat([self.propagated(clip, lengths) for clip in clips], 1), half)
+        return self._for_head(torch.cat([self._attended(clip, lengths) for clip in clips], 1), larger)
 
-    def shrunk(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [b, t, grid * grid, c], and the frames half shrunk; each frame for itself."""
-        half = small = rearrange(frames, "b t c h w -> (b t) c h w")
+    def overlapping(self, frames: Tensor, context: int, first: int) -> tuple[Tensor, ...]:
+        """Many overlapping clips of one video at once; only attention computes a frame for each of its clips.
+
+        Frames [1, n, c, H, W] of clips that start `clip_length - 2 context` frames after each other and end
+        with the last -> as `forward`, for the frames from `first` (at most `context`) to n - context.
+        """
+        length, step = self.clip_length, self.clip_length - 2 * context
+        tokens, larger = self._shrunk(frames)
+        clips = rearrange(tokens[0].unfold(0, length, step), "b s c t -> b t s c")
+        done = self._attended(clips)
+        kept = torch.cat([done[0, first:context], done[:, context : length - context].flatten(0, 1)])
+        return self._for_head(kept[None], larger[:, first : frames.shape[1] - context])
+
+    def _shrunk(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [b, t, grid * grid, c], and the frames before the last convolution."""
+        larger = small = rearrange(frames, "b t c h w -> (b t) c h w")
         for smaller in self.shrink:
-            half, small = small, smaller(small)
+            larger, small = small, smaller(small)
         tokens = rearrange(small, "(b t) c h w -> b t (h w) c", b=len(frames))
-        return tokens, rearrange(half, "(b t) c h w -> b t c h w", b=len(frames))
+        return tokens, rearrange(larger, "(b t) c h w -> b t c h w", b=len(frames))
 
-    def grown(self, tokens: Tensor, half: Tensor) -> tuple[Tensor, ...]:
-        """What the head takes."""
-        coarse = rearrange(tokens, "b t (h w) c -> b t c h w", h=self.grid)
-        return (coarse, half) if self.fine else (coarse,)
+    def _for_head(self, tokens: Tensor, larger: Tensor) -> tuple[Tensor, ...]:
+        small = rearrange(tokens, "b t (h w) c -> b t c h w", h=self.grid)
+        return (small, larger) if self.skip else (small,)
 
-    def propagated(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[b, t, grid * grid, c] of clips -> the same; here alone a frame sees others."""
+    def _attended(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """[b, t, grid * grid, c] of clips -> the same; the only step in which frames exchange information."""
         time = tokens.shape[1]
         if time > self.clip_length:
             raise ValueError(f"a clip has at most {self.clip_length} frames, got {time}")

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.model.encoded_query import background_patches
 from lastseen.model.inputs import patches_inside
-from lastseen.model.similarity import lengths_of_patches
 from lastseen.refine.step import FrameAccess
 from lastseen.sighting import Evidence
 
@@ -39,10 +39,10 @@ class BoxPatches:
         shown, box = self.video.vectors(frame, frame + 1), self.boxes[frame : frame + 1]
         rows, columns = shown.shape[2:]
         inside = patches_inside(box, rows, columns).to(shown)
-        lengths = lengths_of_patches(shown, inside, self.frame.to(shown), background_cosine)
+        background = background_patches(shown, inside, self.frame.to(shown), background_cosine)
         in_box = inside[0, 0] > 0
         offsets = centers(rows, columns)[in_box.flatten().cpu()] - (box[:, :2] + box[:, 2:]) / 2
-        return Appearance(shown[0][:, in_box], lengths[0, 0][in_box].cpu() == 1, offsets)
+        return Appearance(shown[0][:, in_box], ~background[0, 0][in_box].cpu(), offsets)
 
     def cosines(self, thing: Appearance, start: int, stop: int) -> Tensor:
         """Of the thing's patches with those of frames: [n, k, rows, columns]"""

@@ -1,7 +1,7 @@
 """Augmentation: one draw per clip, boxes that move with the pixels.
 
 Everything is on tensors in [0, 1], before padding and normalising, and depends on the generator alone.
-The first three are the paper's; the rest makes clean (rendered) pictures look like a head camera's.
+Colour jitter, flip and crop are the paper's; the rest makes rendered pictures look like a camera's.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def augment_clip(
     return AugmentedClip(augment_colours(frames, config, generator), boxes_unit, visible, is_sliver)
 
 
-def augment_query(query: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """[3, h, w] in [0, 1]; the paper leaves the query alone."""
-    return augment_colours(query[None], config, generator)[0] if config.query_jitter else query
+def augment_query(crops: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Crops [scales, 3, h, w] in [0, 1] of one query; the paper does not augment queries."""
+    return augment_colours(crops, config, generator) if config.query_jitter else crops
 
 
 def augment_colours(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:

@@ -1,7 +1,7 @@
-"""Training a backbone to match: patches of one thing become alike, across views, sizes and light.
+"""The backbone stage: contrastive training on patch correspondences, before heads are trained.
 
-The paper freezes DINOv2. Ours is derived and small: a few minutes of this on true correspondences make it far
-better at telling *this* thing from the others, and the last blocks, made for other ends, can go.
+The paper freezes DINOv2. Our smaller backbone, trained for minutes on true correspondences across views,
+sizes and lighting, tells one thing from others far better, and without its last blocks.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from lastseen.model.inputs import normalised
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.log import RunLog
 from lastseen.train.optimiser import adamw, lr_factor, optimiser_tensors, restore_optimiser, set_lr
-from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, varied
+from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, photometric_jitter
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchingConfig:
+class BackboneStageConfig:
     depth: int = 8  # blocks that are kept
-    first_block: int = 2  # that learns; the ones before stay as they are
+    first_block: int = 2  # that is trained; those before it are frozen
     steps: int = 1500
-    groups: int = 2  # in a step; every query of a group is tried on all its frames
-    frames: int = 32  # of a group, each with two queries: what is like a query by chance is among them
+    groups: int = 2  # in a step; every query of a group is compared with all frames of the group
+    frames: int = 32  # of a group, each with two queries: enough for hard negatives
     photo_share: float = 0.35  # of groups made of photographs
     lr: float = 8e-5
     weight_decay: float = 0.01
     warmup_steps: int = 50
     clip_norm: float = 1.0
-    query_shares: tuple[float, ...] = (1.0, 0.5, 0.25)  # how much of a query's picture the thing fills
+    query_scales: tuple[float, ...] = (1.0, 0.5, 0.25)  # the thing's share of the side of each query crop
     tokens: int = 24  # of a query that each patch is compared with
     hardest: int = 192  # wrong patches of each query that count
     seed: int = 0
@@ -48,8 +48,8 @@ class MatchingConfig:
     checkpoint_every: int = 500
 
 
-class Matcher(nn.Module):
-    """Scores patches by their likeness to a query's: to its likest patch, softly, and to their mean."""
+class PatchScorer(nn.Module):
+    """Logits of patches from their cosines with a query's patches: soft maximum plus cosine with the mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,16 +58,16 @@ class Matcher(nn.Module):
 
     def forward(self, frames: Tensor, queries: Tensor) -> Tensor:
         """Unit vectors [G, n, c] of patches and [G, q, k, c] of queries -> logits [G, q, n]"""
-        sharp = 15.0
+        sharpness = 15.0
         cosine = torch.einsum("gnc,gqkc->gqnk", frames, queries)
-        likest = (torch.logsumexp(sharp * cosine.float(), -1) - math.log(queries.shape[2])) / sharp
+        best = torch.logsumexp(sharpness * cosine.float(), -1) - math.log(queries.shape[2])
         mean = F.normalize(queries.float().mean(2), dim=-1).to(frames.dtype)
-        typical = torch.einsum("gnc,gqc->gqn", frames, mean).float()
-        return self.scale.exp() * (likest + typical) + self.bias
+        to_mean = torch.einsum("gnc,gqc->gqn", frames, mean).float()
+        return self.scale.exp() * (best / sharpness + to_mean) + self.bias
 
 
-def train_matching(
-    config: MatchingConfig,
+def train_backbone(
+    config: BackboneStageConfig,
     walks: WalkPairs,
     photos: PhotoPairs | None,
     *,
@@ -76,7 +76,7 @@ def train_matching(
     folder: RunFolder | None = None,
     minutes: float | None = None,
 ) -> Backbone:
-    """`start` cut to `depth` blocks and trained; with a folder it goes on from the last checkpoint there."""
+    """`start` shortened to `depth` blocks and trained; with a folder, resumed from its last checkpoint."""
     run = _Run(config, start.shortened(config.depth).to(device))
     done = run.restore(folder) if folder else 0
     log = RunLog(folder.log, steps=config.steps, start=done) if folder else None
@@ -96,21 +96,21 @@ def train_matching(
 
 
 class _Run:
-    """All that changes from step to step."""
+    """Everything that changes from step to step."""
 
-    def __init__(self, config: MatchingConfig, backbone: Backbone) -> None:
+    def __init__(self, config: BackboneStageConfig, backbone: Backbone) -> None:
         if not 0 <= config.first_block < config.depth:
             raise TrainError(f"first_block must be 0 to {config.depth - 1}, got {config.first_block}")
         self.config, self.backbone = config, backbone.train().requires_grad_(False)
         for block in backbone.blocks[config.first_block :]:
             block.requires_grad_(True)
-        self.matcher = Matcher().to(backbone.pos_embed.device)
-        both = nn.ModuleDict({"backbone": backbone, "matcher": self.matcher})
+        self.scorer = PatchScorer().to(backbone.pos_embed.device)
+        both = nn.ModuleDict({"backbone": backbone, "scorer": self.scorer})
         self.learning = {name: p for name, p in both.named_parameters() if p.requires_grad}
         groups: list[dict[str, Any]] = [
             {"params": [p for p in backbone.parameters() if p.requires_grad], "factor": 1.0},
-            # Two numbers that set the scale of all scores: they must find their place soon.
-            {"params": list(self.matcher.parameters()), "factor": 125.0, "weight_decay": 0.0},
+            # Two numbers that set the scale of all logits: they must converge first.
+            {"params": list(self.scorer.parameters()), "factor": 125.0, "weight_decay": 0.0},
         ]
         self.optimiser = adamw(groups, lr=config.lr, weight_decay=config.weight_decay)
         self.lr = 0.0
@@ -119,7 +119,7 @@ class _Run:
         config = self.config
         self.lr = config.lr * lr_factor(number, warmup_steps=config.warmup_steps, steps=config.steps)
         set_lr(self.optimiser, self.lr)
-        loss, right = matching_loss(self.backbone, self.matcher, pairs, config, rng)
+        loss, right = patch_loss(self.backbone, self.scorer, pairs, config, rng)
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([loss])
         torch.nn.utils.clip_grad_norm_(self.learning.values(), config.clip_norm)
@@ -145,7 +145,7 @@ class _Run:
 
 
 def draw_pairs(
-    walks: WalkPairs, photos: PhotoPairs | None, config: MatchingConfig, rng: np.random.Generator
+    walks: WalkPairs, photos: PhotoPairs | None, config: BackboneStageConfig, rng: np.random.Generator
 ) -> list[Pairs]:
     of_photos = int(rng.binomial(config.groups, config.photo_share)) if photos else 0
     drawn = []
@@ -156,35 +156,35 @@ def draw_pairs(
     return drawn
 
 
-def matching_loss(
+def patch_loss(
     backbone: nn.Module,
-    matcher: Matcher,
+    scorer: PatchScorer,
     drawn: list[Pairs],
-    config: MatchingConfig,
+    config: BackboneStageConfig,
     rng: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and the share of queries whose best patch of all is right."""
+    """The loss, and the share of queries whose best patch is on the thing."""
     device = drawn[0].frames.device
     generator = torch.Generator(device).manual_seed(int(rng.integers(2**31)))
     frames, queries = (
         torch.cat([getattr(p, name).flatten(0, 1) for p in drawn]) for name in ("frames", "queries")
     )
-    on_it, labels = (torch.cat([getattr(p, name) for p in drawn]) for name in ("on_it", "labels"))
+    on_thing, labels = (torch.cat([getattr(p, name) for p in drawn]) for name in ("on_thing", "labels"))
     groups, per_group = labels.shape[:2]
-    frames, queries = (normalised(varied(pictures, generator)) for pictures in (frames, queries))
+    frames, queries = (normalised(photometric_jitter(pictures, generator)) for pictures in (frames, queries))
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         unit = [
             F.normalize(features.float(), dim=1).to(features.dtype)
             for features in (backbone(frames), backbone(queries))
         ]
         patches = unit[0].flatten(2).transpose(1, 2).reshape(groups, -1, unit[0].shape[1])
-        tokens = sampled_tokens(unit[1], on_it.flatten(0, 1), config.tokens, generator)
-        logits = matcher(patches, tokens.view(groups, per_group, config.tokens, -1))
+        tokens = sampled_tokens(unit[1], on_thing.flatten(0, 1), config.tokens, generator)
+        logits = scorer(patches, tokens.view(groups, per_group, config.tokens, -1))
     return score_loss(logits, labels.flatten(2), config.hardest)
 
 
 def score_loss(logits: Tensor, labels: Tensor, hardest: int) -> tuple[Tensor, Tensor]:
-    """Logits and labels [G, q, n]: right patches must be found, and of the wrong ones the hardest refused."""
+    """Logits and labels [G, q, n] -> loss of right patches and of the hardest wrong ones, hit rate"""
     right = labels == RIGHT
     found = (F.softplus(-logits) * right).sum(-1) / right.sum(-1).clamp(min=1)
     wrong = logits.masked_fill(labels != WRONG, -torch.inf).topk(hardest, -1).values
@@ -195,9 +195,9 @@ def score_loss(logits: Tensor, labels: Tensor, hardest: int) -> tuple[Tensor, Te
     return (found * there + refused).mean(), hits
 
 
-def sampled_tokens(features: Tensor, on_it: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` of the thing's patches of each query [n, c, h, w], again and again if it has fewer."""
-    chance = on_it.flatten(1).float() + 1e-8
+def sampled_tokens(features: Tensor, on_thing: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` of the thing's patches of each query [n, c, h, w], drawn with replacement."""
+    chance = on_thing.flatten(1).float() + 1e-8
     chosen = torch.multinomial(chance, count, replacement=True, generator=generator)
     return features.flatten(2).transpose(1, 2).take_along_dim(chosen[..., None], 1)
 
@@ -206,7 +206,7 @@ def sampled_tokens(features: Tensor, on_it: Tensor, count: int, generator: torch
 def patch_precision(
     backbone: nn.Module, source: WalkPairs | PhotoPairs, *, groups: int = 8, seed: int = 0
 ) -> dict[str, float]:
-    """Mean AP over patches of 8 frames, and how often the best of them is right; nothing is varied."""
+    """Mean AP over patches of 8 frames, and how often the best of them is right; without jitter."""
     rng = np.random.default_rng(seed)
     precision, hits = [], []
     for _ in range(groups):
@@ -218,8 +218,8 @@ def patch_precision(
                 for pictures in (pairs.frames[0], pairs.queries[0])
             )
         patches = frames.flatten(2).transpose(1, 2).flatten(0, 1)
-        for query, on_it, labels in zip(queries, pairs.on_it[0], pairs.labels[0]):
-            tokens = query[:, on_it].T
+        for query, on_thing, labels in zip(queries, pairs.on_thing[0], pairs.labels[0]):
+            tokens = query[:, on_thing].T
             score = (patches @ tokens.T).amax(1) + patches @ F.normalize(tokens.mean(0), dim=0)
             flat = labels.flatten()
             counts = flat != IGNORED

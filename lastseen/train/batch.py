@@ -1,10 +1,10 @@
-"""What a training step reads: clips, queries and where the thing truly is."""
+"""What a training step reads: clips, queries and ground truth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,14 +17,15 @@ class Batch:
     """b clips of t frames, each with its query.
 
     | clips      | [b, t, 3, size, size] normalised pictures, or [b, t, channels, side, side] features     |
-    | queries    | [b, shares * 3, q size, q size], or [b, shares * channels, q side, q side] of the same  |
-    |            | backbone; their size may differ from the frames'                                        |
+    | queries    | [b, scales, 3, q px, q px] normalised crops, or [b, scales, channels, q side, q side]   |
+    |            | features of the same backbone                                                           |
     | boxes_unit | [b, t, 4] x1 y1 x2 y2 in the unit square of the padded frame; ignored where not visible |
     | visible    | bool [b, t]                                                                             |
     | unrelated  | bool [b, b] clip j certainly does not show the thing of query i: free negatives; on the |
     |            | CPU, where partners are chosen                                                          |
     | known      | bool [b, t] where the truth is known at all, the rest does not count; None: everywhere  |
-    | lengths    | [b, shares, q side, q side] of the queries' vectors, see `lengths_of_patches`; None: 1  |
+    | query_boxes_unit | [b, scales, 4] the thing in its crops; None: all of a crop is the thing           |
+    | query_shown_unit | [b, scales, 4] the picture in them, beyond which its edges are repeated           |
     """
 
     clips: Tensor
@@ -33,17 +34,20 @@ class Batch:
     visible: Tensor
     unrelated: Tensor
     known: Tensor | None = None
-    lengths: Tensor | None = None
+    query_boxes_unit: Tensor | None = None
+    query_shown_unit: Tensor | None = None
 
     def __post_init__(self) -> None:
         b, t = self.clips.shape[:2]
         known = self.visible if self.known is None else self.known
+        scales, places = self.queries.shape[1], torch.empty(b, self.queries.shape[1], 4)
+        boxes, shown = (
+            places if given is None else given for given in (self.query_boxes_unit, self.query_shown_unit)
+        )
         for name, value, shape in (
-            (
-                "queries",
-                self.queries[:, : self.clips.shape[2]],
-                (b, self.clips.shape[2], *self.queries.shape[-2:]),
-            ),
+            ("queries", self.queries, (b, scales, self.clips.shape[2], *self.queries.shape[-2:])),
+            ("query_boxes_unit", boxes, (b, scales, 4)),
+            ("query_shown_unit", shown, (b, scales, 4)),
             ("boxes_unit", self.boxes_unit, (b, t, 4)),
             ("visible", self.visible, (b, t)),
             ("unrelated", self.unrelated, (b, b)),
@@ -57,7 +61,7 @@ class Batch:
 
     @property
     def has_pictures(self) -> bool:
-        """Pictures, which any model can read; otherwise features of one backbone."""
+        """Pictures; otherwise stored features of one backbone."""
         return self.clips.shape[2] == 3
 
     def rows(self, first: int, last: int) -> Batch:
@@ -70,12 +74,13 @@ class Batch:
             visible=self.visible[part],
             unrelated=self.unrelated[part, part],
             known=None if self.known is None else self.known[part],
-            lengths=None if self.lengths is None else self.lengths[part],
+            query_boxes_unit=None if self.query_boxes_unit is None else self.query_boxes_unit[part],
+            query_shown_unit=None if self.query_shown_unit is None else self.query_shown_unit[part],
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        def moved(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+        def moved(tensor: Tensor | None) -> Any:
+            return None if tensor is None else tensor.to(device, non_blocking=True)
 
         return replace(
             self,
@@ -83,8 +88,9 @@ class Batch:
             queries=moved(self.queries),
             boxes_unit=moved(self.boxes_unit),
             visible=moved(self.visible),
-            known=None if self.known is None else moved(self.known),
-            lengths=None if self.lengths is None else moved(self.lengths),
+            known=moved(self.known),
+            query_boxes_unit=moved(self.query_boxes_unit),
+            query_shown_unit=moved(self.query_shown_unit),
         )
 
 
@@ -105,7 +111,7 @@ class SharedSource(Protocol):
     def share(self, first: int, last: int) -> Source: ...
 
 
-class Listed:
+class ListSource:
     """A source of given batches, in turn; for tests and for fitting a handful of clips."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from lastseen.errors import OutputError, TrainError
 from lastseen.files import whole_file
-from lastseen.model import VQLoC
+from lastseen.model import TrainedModel
 from lastseen.weights import save_model
 
 Tensors = Mapping[str, Tensor]
@@ -49,13 +49,13 @@ class RunFolder:
         self._config = self.root / "config.json"
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Say at once, before long work, that this config cannot be trained here."""
+        """Fail early, before long work, if this config cannot be trained here."""
         if not self._config.exists():
             if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
                 raise OutputError(f"{self.root} exists and is not a training run; choose a new folder")
             return
         different = sorted(_differences(json.loads(self._config.read_text()), _plain(config)))
-        if different and self.numbers():  # a run that never came to a checkpoint is in nobody's way
+        if different and self.numbers():  # a run without a checkpoint may be overwritten
             names = ", ".join(different[:4]) + (" ..." if len(different) > 4 else "")
             raise TrainError(
                 f"{self.root} is a run with another config ({names} differ); "
@@ -63,7 +63,7 @@ class RunFolder:
             )
 
     def claim(self, config: Mapping[str, Any]) -> None:
-        """Make the folder this config's, and clear away what an interrupted run left half written."""
+        """Write the config, and remove half-written leftovers of an interrupted run."""
         self.check(config)
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class RunFolder:
             ) from None
         return numbers[-1], Checkpoint(tensors, state)
 
-    def write_model(self, model: VQLoC) -> None:
+    def write_model(self, model: TrainedModel) -> None:
         """The model folder, in place of an earlier one."""
         building, old = self.root / ".model.part", self.root / ".old.part"
         save_model(model, building)
@@ -146,6 +146,6 @@ def _differences(found: Any, wanted: Any, where: str = "") -> set[str]:
 
 
 def _flush(file: Path) -> None:
-    """To the disk itself: a rename may reach it before the content does."""
+    """fsync: a rename may reach the disk before the content does."""
     with file.open("rb") as open_file:
         os.fsync(open_file.fileno())

@@ -21,14 +21,14 @@ from lastseen.errors import TrainError
 
 @dataclass(frozen=True)
 class World:
-    """Who takes part: this process is number `rank` of `size`."""
+    """The process group: this process is number `rank` of `size`."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """The one that writes files and says things."""
+        """The process that writes files and logs."""
         return self.rank == 0
 
     def rows(self, count: int) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class World:
                 dist.broadcast(tensor.detach(), 0)
 
     def agree(self, wish: bool, device: torch.device) -> bool:
-        """Whether the first process wishes it, told to all."""
+        """The first process's `wish`, broadcast to all."""
         if self.size == 1:
             return wish
         flag = torch.tensor([int(wish)], device=device)
@@ -73,7 +73,7 @@ class World:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[tuple[World, torch.device]]:
-    """The world that torchrun's variables speak of, and this process's device; alone without them."""
+    """The process group of torchrun's variables (one process without them), and this process's device."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World(), device
@@ -92,7 +92,7 @@ def joined(device: torch.device) -> Iterator[tuple[World, torch.device]]:
 
 
 def with_shared_norms(module: nn.Module) -> nn.Module:
-    """Every batch norm inside replaced, in place, by one that sees all processes' rows; same weights."""
+    """Replaces every batch norm inside, in place, by one over all processes' rows with the same weights."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
             shared = SharedBatchNorm(child.num_features, child.eps, child.momentum)
@@ -118,7 +118,7 @@ class SharedBatchNorm(nn.BatchNorm2d):
         count = total[-1].detach()
         mean = total[:-1] / count
         centred = values - mean[:, None, None]
-        # Two rounds instead of a mean of squares: float32 would lose small variances in large means.
+        # Two passes instead of a mean of squares: float32 would lose small variances beside large means.
         variance = _summed(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
             momentum = 0.1 if self.momentum is None else self.momentum

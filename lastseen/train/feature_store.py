@@ -1,7 +1,7 @@
-"""Training clips out of harvested walks, as features of a frozen backbone that are computed once.
+"""Training clips from rendered walks, as stored features of a frozen backbone.
 
-Every thing in a walk is a question, so a few hundred walks give more clips than a run can use. Each round the
-walks are augmented anew and encoded again: seconds, against minutes of training.
+Every thing in a walk can be a query, so a few hundred walks give more clips than a run can use. Every
+`refresh_steps` the walks are augmented and encoded again, which takes seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from torch import Tensor
 
 from lastseen.box import Letterbox
 from lastseen.errors import TrainError
-from lastseen.model import Backbone, VQLoCConfig
-from lastseen.model.inputs import normalised, padded, patches_inside
-from lastseen.model.similarity import lengths_of_patches
+from lastseen.model import Backbone, TrainedConfig
+from lastseen.model.inputs import normalised, padded
 from lastseen.train.augment import AugmentConfig, augment_clip
 from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.train.gallery import VIEW_PX, Gallery
 from lastseen.train.harvest import harvest
-from lastseen.train.pairs import varied
+from lastseen.train.pairs import photometric_jitter
 from lastseen_synth.assets import AssetLibrary
 from lastseen_synth.library import open_library
 
@@ -37,7 +36,7 @@ TRIES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class SynthData:
-    """Walks of the synthetic world, rendered before the first step (or found) in `folder`."""
+    """Walks of the synthetic world in `folder`; missing ones are rendered before the first step."""
 
     folder: str = "walks"
     assets: str | None = None  # a folder of asset packs; none: things drawn at run time
@@ -51,9 +50,7 @@ class SynthData:
     absent_share: float = 0.2  # of clips: the thing is not in them
     cut_share: float = 0.35  # of clips that begin or end in another walk
     fast_share: float = 0.2  # of clips at twice the speed
-    home_share: float = (
-        0.0  # of questions, at least: the picture shows the thing in the same walk, if any does
-    )
+    same_walk_query_share: float = 0.0  # of queries, at least: a view of the same walk, if there is one
     augment: AugmentConfig = AugmentConfig(
         hue=0.03, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
     )
@@ -65,9 +62,9 @@ def library_of(data: SynthData, split: str) -> AssetLibrary:
 
 
 def open_gallery(
-    data: SynthData, seed: int, device: torch.device | str, shares: Sequence[float] = (1.0,)
+    data: SynthData, seed: int, device: torch.device | str, scales: Sequence[float] = (1.0,)
 ) -> Gallery:
-    """Renders what is missing in the folder and reads it all."""
+    """Renders the walks that are missing in the folder and reads all of them."""
     paths = harvest(
         data.folder,
         partial(library_of, data, "train"),
@@ -78,14 +75,14 @@ def open_gallery(
         device=device,
         workers=data.workers,
     )
-    return Gallery.open(paths, device, shares=shares)
+    return Gallery.open(paths, device, scales=scales)
 
 
 class FeatureStore:
     """A Source of batches. N frames of all walks, K things in all of them, V views of things.
 
     | features | float16 [N, channels, side, side]                |
-    | views    | float16 [V, shares * channels, q side, q side]   |
+    | views    | float16 [V, scales, channels, q side, q side]    |
     | boxes    | per walk float32 [T, K, 4] in the padded square  |
     | visible  | per walk bool [T, K]                             |
     """
@@ -94,14 +91,15 @@ class FeatureStore:
         self,
         gallery: Gallery,
         data: SynthData,
-        model: VQLoCConfig,
+        model: TrainedConfig,
         backbone: Backbone,
         batch: int,
         seed: int,
     ) -> None:
-        if gallery.views.shape[1] != len(model.query_shares):
+        if gallery.views.shape[1] != len(model.query_scales):
             raise ValueError(
-                f"the gallery has {gallery.views.shape[1]} pictures a view, the model wants others"
+                f"the gallery has views at {gallery.views.shape[1]} scales, "
+                f"the model wants {len(model.query_scales)}"
             )
         self.gallery, self.data, self.model, self.size, self.seed = gallery, data, model, batch, seed
         self.backbone = backbone.to(gallery.device).eval()
@@ -122,7 +120,7 @@ class FeatureStore:
         self._refresh(0 if every is None else step // every)
         rng = np.random.default_rng([self.seed, step])
         drawn = [self._draw(rng) for _ in range(self.size)]
-        # Nothing here waits for a GPU, which is still at the step before.
+        # Nothing here waits for the GPU, which still computes the step before.
         device = self.gallery.device
         index, boxes, visible, known, view = (
             torch.from_numpy(np.array([getattr(d, name) for d in drawn])).to(
@@ -132,38 +130,21 @@ class FeatureStore:
         )
         shown = [frozenset().union(*(self._present[walk] for walk in d.walks)) for d in drawn]
         unrelated = unrelated_by_name(shown, [d.group for d in drawn])
-        queries, lengths = self.views[view], None
-        if self.model.mask_query:
-            lengths = self._lengths(view)
-            each = rearrange(queries, "b (s c) h w -> b s c h w", s=len(self.model.query_shares))
-            queries = rearrange(each * (lengths > 0)[:, :, None], "b s c h w -> b (s c) h w")
         return Batch(
             clips=self.features[index],
-            queries=queries,
-            lengths=lengths,
+            queries=self.views[view],
+            query_boxes_unit=self.gallery.view_boxes[view],
+            query_shown_unit=self.gallery.view_shown[view],
             boxes_unit=boxes,
             visible=visible,
             unrelated=unrelated,
             known=known,
         )
 
-    def _lengths(self, view: Tensor) -> Tensor:
-        """[b, shares, q side, q side]: 0 where a picture does not show the thing, as in `prepare_query`"""
-        boxes, shown = (
-            places[view].flatten(0, 1) for places in (self.gallery.view_boxes, self.gallery.view_shown)
-        )
-        lengths = inside = patches_inside(boxes, self.model.query_side).half()
-        if self.model.query_background is not None:
-            features = rearrange(
-                self.views[view], "b (s c) h w -> (b s) c h w", b=len(view), s=len(boxes) // len(view)
-            )
-            lengths = inside * lengths_of_patches(features, inside, shown, self.model.query_background)
-        return rearrange(lengths, "(b s) 1 h w -> b s h w", b=len(view))
-
     # --- what is drawn ---
 
     def _known(self, walk: int) -> np.ndarray:
-        """Which of a walk's things can be asked for."""
+        """The things of a walk that have a view."""
         names = self.gallery.walks[walk].names
         return np.flatnonzero([bool(self.gallery.views_of.get(name)) for name in names])
 
@@ -171,7 +152,7 @@ class FeatureStore:
         for _ in range(TRIES):
             photo = bool(rng.random() < self.data.photo_share)
             absent = bool(rng.random() < self.data.absent_share)
-            # The kind is settled before the walk: else what seldom fits would be rarer than was asked for.
+            # The kind of clip is drawn before the walk: otherwise kinds that seldom fit would be too rare.
             choices = self._choices[absent]
             walks = choices["photo" if photo else "room"] or choices["room" if photo else "photo"]
             for _ in range(TRIES if walks else 0):
@@ -201,10 +182,10 @@ class FeatureStore:
         if not views:
             return None
         home = [view for view in views if self.gallery.is_from(view, walk)]
-        if home and rng.random() < self.data.home_share:
+        if home and rng.random() < self.data.same_walk_query_share:
             views = home
         boxes, visible = self.boxes[walk][own, thing], self.visible[walk][own, thing]
-        # A speck or a corner of the thing is no sighting, but it would be wrong to call it another thing.
+        # A frame with a speck or a corner of the thing is neither positive nor negative.
         known = visible | (census.share[own, thing] == 0)
         frames, walks = self.starts[walk] + own, {walk}
         if rng.random() < self.data.cut_share:
@@ -222,7 +203,7 @@ class FeatureStore:
         )
 
     def _cut(self, length: int, group: str, rng: np.random.Generator) -> tuple[slice, np.ndarray, set[int]]:
-        """The beginning or the end, and frames for it of a walk without the thing, if one is soon found."""
+        """The beginning or end of a clip, and frames for it of a walk without the thing, if one is found."""
         at = int(rng.integers(4, length - 3)) if length > 8 else length // 2
         part = slice(0, at) if rng.random() < 0.5 else slice(at, length)
         count = part.stop - part.start
@@ -245,9 +226,8 @@ class FeatureStore:
         if not hasattr(self, "features"):
             shape = (channels, side, side)
             self.features = torch.empty(int(self.lengths.sum()), *shape, dtype=torch.float16, device=device)
-            count, shares = self.gallery.views.shape[:2]
-            shape = (shares * channels, query_side, query_side)
-            self.views = torch.empty(count, *shape, dtype=torch.float16, device=device)
+            shape = (*self.gallery.views.shape[:2], channels, query_side, query_side)
+            self.views = torch.empty(shape, dtype=torch.float16, device=device)
         self.boxes: list[np.ndarray] = []
         self.visible: list[np.ndarray] = []
         for walk, start in enumerate(self.starts):
@@ -258,21 +238,19 @@ class FeatureStore:
             self.visible.append(visible)
         self._choices = {absent: self._walks_for(absent) for absent in (False, True)}
         generator = torch.Generator(device).manual_seed(_seed_of(self.seed, number, len(self.starts)))
-        size = self.model.query_px
+        size = self.model.query_size
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
             part = slice(first, first + ENCODED_AT_ONCE)
             pictures = rearrange(self.gallery.views[part], "v s h w c -> (v s) c h w").float() / 255
             if size != VIEW_PX:
                 pictures = F.interpolate(pictures, (size, size), mode="bilinear")
             if self.data.augment.query_jitter:
-                pictures = varied(pictures, generator)
-            into = rearrange(self.views[part], "v (s c) h w -> (v s) c h w", c=channels)
-            self._encode(normalised(pictures), into)
-            self.views[part] = rearrange(into, "(v s) c h w -> v (s c) h w", v=len(self.views[part]))
+                pictures = photometric_jitter(pictures, generator)
+            self._encode(normalised(pictures), self.views[part].flatten(0, 1))
 
     def _walks_for(self, absent: bool) -> dict[str, list[tuple[int, np.ndarray, np.ndarray]]]:
-        """By source: walks, their things that some clip shows (or misses), and how often each is drawn: the
-        chances of it and of those before it."""
+        """By source: walks, their things that some clip shows (or misses), and the cumulative probabilities
+        with which these are drawn."""
         found: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {"room": [], "photo": []}
         length = self.model.clip_length
         for walk, (census, things) in enumerate(zip(self.gallery.walks, self._things)):
@@ -281,7 +259,7 @@ class FeatureStore:
             seen = sliding_window_view(self.visible[walk][:, things], length, axis=0).sum(-1)
             things = things[_fits(seen, length, absent).any(0)]
             if things.size:
-                # Larger things more often, there are far more small ones; 1e-4: cropped away altogether.
+                # Larger things more often, as there are far more small ones; 1e-4: cropped away altogether.
                 areas = np.nan_to_num(_areas(self.boxes[walk][:, things]))
                 sides = np.sqrt((areas.sum(0) / (areas > 0).sum(0).clip(1)).clip(1e-4))
                 chances = (sides / sides.sum()).cumsum()
@@ -328,7 +306,7 @@ class _Drawn:
 
 
 def _fits(seen: np.ndarray, length: int, absent: bool) -> np.ndarray:
-    """In how many frames of a clip the thing is seen -> whether it will do."""
+    """Number of frames of a clip that show the thing -> whether such a clip is wanted."""
     return seen == 0 if absent else seen >= min(3, length)
 
 

@@ -26,8 +26,8 @@ from lastseen.datasets.egotracks import known_occurrences
 from lastseen.datasets.vq2d import find_videos, load_vq2d
 from lastseen.errors import TrainError
 from lastseen.evaluate.benchmark import query_of
-from lastseen.model import VQLoCConfig
-from lastseen.model.inputs import normalised, padded, query_crop, resized
+from lastseen.model import TrainedConfig
+from lastseen.model.inputs import normalised, padded, query_crops, resized
 from lastseen.train.augment import AugmentConfig, augment_clip, augment_query
 from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.video import Video
@@ -62,6 +62,8 @@ class Sample(NamedTuple):
 
     clip: Tensor
     query: Tensor
+    query_boxes_unit: Tensor
+    query_shown_unit: Tensor
     boxes_unit: Tensor
     visible: Tensor
     known: Tensor
@@ -75,7 +77,7 @@ class VideoClips:
         self,
         examples: Sequence[Example],
         data: FilesData,
-        model: VQLoCConfig,
+        model: TrainedConfig,
         size: int,
         seed: int,
         rows: tuple[int, int] | None = None,
@@ -88,7 +90,7 @@ class VideoClips:
         self._shown = _things_by_video(examples)
 
     @classmethod
-    def open(cls, data: FilesData, model: VQLoCConfig, size: int, seed: int) -> VideoClips:
+    def open(cls, data: FilesData, model: TrainedConfig, size: int, seed: int) -> VideoClips:
         if not data.annotations or not data.videos:
             raise TrainError("this recipe reads videos: give --annotations FILE and --videos FOLDER")
         annotations = load_vq2d(data.annotations)
@@ -113,6 +115,8 @@ class VideoClips:
         return Batch(
             clips=torch.stack([sample.clip for sample in samples]),
             queries=torch.stack([sample.query for sample in samples]),
+            query_boxes_unit=torch.stack([sample.query_boxes_unit for sample in samples]),
+            query_shown_unit=torch.stack([sample.query_shown_unit for sample in samples]),
             boxes_unit=torch.stack([sample.boxes_unit for sample in samples]),
             visible=torch.stack([sample.visible for sample in samples]),
             known=torch.stack([sample.known for sample in samples]),
@@ -142,11 +146,14 @@ class VideoClips:
         unit = torch.from_numpy(boxes_px / sides).float()
         content, unit, visible, is_sliver = augment_clip(content, unit, visible, self.data.augment, generator)
         view = query_of(example.question, video, example.clip.fps).views[0]
-        query = query_crop(torch.from_numpy(view.picture), view.box, self.model.query_px)[0]
+        picture, size, scales = torch.from_numpy(view.picture), self.model.query_size, self.model.query_scales
+        crops, query_boxes, query_shown = query_crops(picture, view.box, size, scales)
         boxes = letterbox.to_unit(unit.numpy() * sides)
         return Sample(
             clip=normalised(padded(content, letterbox, self.model.padding)),
-            query=normalised(augment_query(query, self.data.augment, generator)),
+            query=normalised(augment_query(crops, self.data.augment, generator)),
+            query_boxes_unit=query_boxes,
+            query_shown_unit=query_shown,
             boxes_unit=torch.from_numpy(boxes).float(),
             visible=visible,
             known=known & ~is_sliver,

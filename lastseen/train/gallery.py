@@ -1,6 +1,6 @@
-"""Harvested walks in memory: their frames, and pictures of every thing in them to ask with.
+"""Rendered walks in memory: their frames, and views of every thing in them to use as queries.
 
-A thing is asked for with a portrait, or as a frame of another walk (or of another time) shows it.
+A view is a portrait, or a crop of a frame of another walk or of another time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from lastseen.box import Box
 from lastseen.errors import TrainError
-from lastseen.model.inputs import places_in_crops, query_crop
+from lastseen.model.inputs import query_crops
 from lastseen_synth.annotated_walk import AnnotatedWalk
 
-VIEW_PX = 224  # side of a kept picture of a thing: `query_size` of the model that it is for
-LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # of a thing in a frame, to be asked for with it
+VIEW_PX = 224  # side of a view: `query_size` of the model that it is for
+LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # visible share and size of a thing in a frame that is used as a view
 VIEWS_A_WALK = 3
-APART = 15  # frames between two views of a walk, and between a view and the answer
+APART = 15  # least distance in frames of two views of a walk, and of a view and the clip it is a query for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,9 @@ class Gallery:
 
     | walks       | the censuses, without their JPEG files                                 |
     | frames      | W tensors uint8 [T, h, w, 3]                                           |
-    | views       | uint8 [V, shares, VIEW_PX, VIEW_PX, 3]: squares, as a query is cut at inference |
-    | view_boxes  | float32 [V, shares, 4] the thing in them, in their unit squares        |
-    | view_shown  | float32 [V, shares, 4] what of them is a picture, not its repeated edge |
+    | views       | uint8 [V, scales, VIEW_PX, VIEW_PX, 3]: squares, as a query is cut at inference |
+    | view_boxes  | float32 [V, scales, 4] the thing in them, in their unit squares        |
+    | view_shown  | float32 [V, scales, 4] what of them is a picture, not its repeated edge |
     | views_of    | name of a thing -> numbers of its views                                |
     """
 
@@ -64,10 +64,10 @@ class Gallery:
         paths: Sequence[Path],
         device: torch.device | str,
         *,
-        shares: Sequence[float] = (1.0,),
+        scales: Sequence[float] = (1.0,),
         threads: int = 16,
     ) -> Gallery:
-        """`shares`: how much of its pictures a thing fills, see `query_crop`."""
+        """`scales`: the thing's share of the side of its crops, see `query_crop`."""
         if not paths:
             raise TrainError("no walks to train on")
 
@@ -80,23 +80,23 @@ class Gallery:
             for census, images in pool.map(read, paths):
                 walks.append(census)
                 frames.append(torch.from_numpy(images).to(device))
-        return cls.of(walks, frames, shares)
+        return cls.of(walks, frames, scales)
 
     @classmethod
     def of(
-        cls, walks: Sequence[AnnotatedWalk], frames: Sequence[Tensor], shares: Sequence[float] = (1.0,)
+        cls, walks: Sequence[AnnotatedWalk], frames: Sequence[Tensor], scales: Sequence[float] = (1.0,)
     ) -> Gallery:
         views, records, names = [], [], []
         for number, (walk, images) in enumerate(zip(walks, frames)):
             for portrait in walk.query_pictures:
                 picture = torch.from_numpy(portrait.picture.copy()).to(images.device)
-                views.append(square_views(picture, portrait.box, shares))
+                views.append(square_views(picture, portrait.box, scales))
                 records.append(ViewRecord(walk=number, frame=None))
                 names.append(walk.names[portrait.thing])
             for thing, name in enumerate(walk.names):
                 for frame in good_frames(walk, thing):
                     box = Box(*map(float, walk.boxes_px[frame, thing]))
-                    views.append(square_views(images[frame], box, shares))
+                    views.append(square_views(images[frame], box, scales))
                     records.append(ViewRecord(walk=number, frame=frame))
                     names.append(name)
         if not views:
@@ -112,11 +112,11 @@ class Gallery:
         return self.views.device
 
     def is_from(self, view: int, walk: int) -> bool:
-        """Whether a frame of this walk is shown; a portrait is of no place."""
+        """Whether the view is a crop of a frame of this walk; a portrait never is."""
         return self.records[view].walk == walk and self.records[view].frame is not None
 
     def askable(self, walk: int, thing: int, frames: Sequence[int] = ()) -> list[int]:
-        """Views of a thing that are not of these frames of this walk or near them."""
+        """Views that may be queries for a thing in these frames of this walk: not of frames near them."""
         found = []
         for number in self.views_of.get(self.walks[walk].names[thing], ()):
             frame = self.records[number].frame
@@ -141,9 +141,9 @@ def good_frames(walk: AnnotatedWalk, thing: int) -> list[int]:
     return chosen
 
 
-def square_views(picture: Tensor, box: Box, shares: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [shares, VIEW_PX, VIEW_PX, 3], and the
-    places [shares, 4] of the thing and of the picture in their unit squares"""
-    views = torch.cat([query_crop(picture, box, VIEW_PX, share) for share in shares])
-    boxes, shown = (places.to(views.device) for places in places_in_crops(picture, box, shares))
-    return (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1), boxes, shown
+def square_views(picture: Tensor, box: Box, scales: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [scales, VIEW_PX, VIEW_PX, 3], and the
+    places [scales, 4] of the thing and of the picture in their unit squares"""
+    views, boxes, shown = query_crops(picture, box, VIEW_PX, scales)
+    pixels = (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    return pixels, boxes.to(views.device), shown.to(views.device)

@@ -1,4 +1,4 @@
-"""Training walks on disk: rendered once by many processes, read by every stage of training."""
+"""Rendering training walks to disk: once, by many processes, for every stage of training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lastseen_synth.parallel import OpenLibrary, run_jobs
 from lastseen_synth.photo_walks import PhotoWalks
 
 TRIES = 4
-PHOTO_FRAMES = 60  # of a walk over a photograph: a clip, and time to ask from
-ABSENT_SHARE = 0.2  # of photo walks: the thing is not there, but its like
+PHOTO_FRAMES = 60  # of a walk over a photograph: a clip, and frames for queries
+ABSENT_SHARE = 0.2  # of photo walks without the thing, but with a similar one
 Progress = Callable[[int, int], None]
 
 
@@ -35,7 +35,7 @@ def harvest(
     minutes: float | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Renders (or goes on rendering) walks through rooms and over photographs; returns all that are there."""
+    """Renders the missing walks through rooms and over photographs; returns the files of all."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     until_s = None if minutes is None else time.monotonic() + 60 * minutes

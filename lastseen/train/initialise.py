@@ -1,32 +1,32 @@
-"""What a run starts from: the model with its backbone's weights, and the source of its data."""
+"""Initialisation of a run: the model with its initial weights, and the source of its data."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from lastseen.errors import TrainError
-from lastseen.model import Backbone, VQLoC
+from lastseen.model import Backbone, SimilarityConfig, TrainedConfig, TrainedModel
 from lastseen.train.batch import Batch, SharedSource, Source
 from lastseen.train.feature_store import FeatureStore, SynthData, open_gallery
 from lastseen.train.files_data import FilesData, VideoClips
 from lastseen.train.recipes import RANDOM, TrainConfig
 from lastseen.train.toy import ToyClips
-from lastseen.weights import load_backbone, load_model
+from lastseen.weights import load_backbone, load_model, make_model
 
 
-def start_model(config: TrainConfig) -> VQLoC:
-    """The model before its first step; depends on the config's seed alone."""
+def initial_model(config: TrainConfig) -> TrainedModel:
+    """The model before its first step, which depends on the config (and its seed) alone."""
     torch.manual_seed(config.seed)
-    if config.start is None:
-        model = VQLoC.from_config(config.model)
+    if config.init_from is None:
+        model = make_model(config.model)
         if config.backbone != RANDOM:
-            model.backbone.load_state_dict(start_backbone(config).state_dict())
+            model.backbone.load_state_dict(initial_backbone(config).state_dict())
     else:
-        model = _trained_before(config)
+        model = _loaded(config)
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = config.dropout
@@ -39,26 +39,33 @@ def start_model(config: TrainConfig) -> VQLoC:
     return model
 
 
-def _trained_before(config: TrainConfig) -> VQLoC:
-    assert config.start is not None
+def _loaded(config: TrainConfig) -> TrainedModel:
+    assert config.init_from is not None
     if config.backbone is not None:
-        raise TrainError("start is a whole model, with its backbone; leave backbone out")
-    model = load_model(config.start)
-    model.config = replace(model.config, heads_say=config.model.heads_say)  # says how loud, not what
-    if model.config != config.model:
-        before, wanted = model.config.to_dict(), config.model.to_dict()
-        differ = ", ".join(name for name in wanted if before[name] != wanted[name])
+        raise TrainError("init_from is a whole model with its backbone; leave backbone out")
+    model = load_model(config.init_from)
+    found, wanted = _architecture(model.config), _architecture(config.model)
+    if found != wanted:
+        differ = ", ".join(name for name in wanted if found.get(name) != wanted[name])
         raise TrainError(
-            f"the model in {config.start} is of another shape: {differ}; change model.*, or start"
+            f"the model in {config.init_from} is of another shape: {differ}; change model.*, or init_from"
         )
+    model.config = config.model
     return model
 
 
-def _freeze_others(model: VQLoC, names: tuple[str, ...]) -> None:
+def _architecture(config: TrainedConfig) -> dict[str, Any]:
+    """The config without what only scales scores at inference."""
+    if isinstance(config, SimilarityConfig):
+        config = replace(config, head_score_weight=1.0)
+    return config.to_dict()
+
+
+def _freeze_others(model: TrainedModel, names: tuple[str, ...]) -> None:
     learning = [name for name, _ in model.named_parameters() if not name.startswith("backbone.")]
     for name in names:
         if not any(known.startswith(name) for known in learning):
-            raise TrainError(f"nothing in the model is called {name}..; its parts: {_parts(learning)}")
+            raise TrainError(f"no parameter's name begins with {name}; its parts: {_parts(learning)}")
     for known, weight in model.named_parameters():
         weight.requires_grad_(weight.requires_grad and known.startswith(names))
 
@@ -67,18 +74,18 @@ def _parts(names: list[str]) -> str:
     return ", ".join(sorted({".".join(name.split(".")[:2]) for name in names}))
 
 
-def settle(model: nn.Module) -> None:
-    """What does not learn behaves as it will at inference: its batch norms keep their statistics."""
+def freeze_norms_of_frozen_parts(model: nn.Module) -> None:
+    """Modules without any trained weight run as at inference: batch norms keep their statistics."""
     for part in model.modules():
         weights = list(part.parameters())
         if weights and not any(weight.requires_grad for weight in weights):
             part.eval()
 
 
-def start_backbone(config: TrainConfig) -> Backbone:
-    """The backbone's file cut to the depth that the model uses."""
-    if config.start is not None:
-        return cast(Backbone, load_model(config.start).backbone)
+def initial_backbone(config: TrainConfig) -> Backbone:
+    """The backbone file, shortened to the depth that the model uses."""
+    if config.init_from is not None:
+        return cast(Backbone, load_model(config.init_from).backbone)
     wanted = config.model.backbone
     found = load_backbone(config.backbone)
     if found.config.depth > wanted.depth:
@@ -96,7 +103,7 @@ def start_backbone(config: TrainConfig) -> Backbone:
 
 
 def unfreeze(backbone: nn.Module, first_block: int) -> None:
-    """Blocks from `first_block` on, and the norm after them, learn too."""
+    """Train the blocks from `first_block` on, and the norm after them, as well."""
     assert isinstance(backbone, Backbone)
     used = max(block % backbone.config.depth for block in backbone.config.blocks)
     if not 0 <= first_block <= used:
@@ -112,8 +119,8 @@ def open_source(config: TrainConfig, device: torch.device) -> Source:
     if isinstance(data, FilesData):
         return VideoClips.open(data, config.model, size, seed)
     if isinstance(data, SynthData):
-        gallery = open_gallery(data, seed, device, config.model.query_shares)
-        return FeatureStore(gallery, data, config.model, start_backbone(config), size, seed)
+        gallery = open_gallery(data, seed, device, config.model.query_scales)
+        return FeatureStore(gallery, data, config.model, initial_backbone(config), size, seed)
     return ToyClips(data, config.model, size, seed)
 
 

@@ -1,4 +1,4 @@
-"""What a run says while it goes: a line on stderr, a line of JSON in a file, and TensorBoard if asked."""
+"""Logging of a run: a line on stderr, a line of JSON in a file, and TensorBoard if asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lastseen.errors import TrainError
 
 
 class RunLog:
-    """Numbers of a run by step. On going on from an earlier step, later lines of the file are dropped."""
+    """Numbers of a run by step. When resuming from an earlier step, later lines of the file are dropped."""
 
     def __init__(
         self,

@@ -18,13 +18,12 @@ from torch import Tensor
 
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import TrainError
-from lastseen.model import Predictions, VQLoC
+from lastseen.model import Predictions, TrainedModel
 from lastseen.model.head import AnchorHead, corners
-from lastseen.model.similarity import MatchingReduce
 from lastseen.train.batch import Batch, Source
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World, joined, with_shared_norms
-from lastseen.train.initialise import open_source, rows_of, settle, start_model
+from lastseen.train.initialise import freeze_norms_of_frozen_parts, initial_model, open_source, rows_of
 from lastseen.train.log import RunLog
 from lastseen.train.loss import Chosen, Losses, Targets, choose, count, iou, label, losses
 from lastseen.train.mining import Partners, choose_partners, localize_with_partners
@@ -38,8 +37,8 @@ from lastseen.train.optimiser import (
     trained,
 )
 from lastseen.train.recipes import TrainConfig
+from lastseen.weights import make_model
 
-FITTED_FRAMES = 64
 Turn = tuple[Batch, Partners | None, Targets, Chosen]
 
 
@@ -50,7 +49,7 @@ def train(
     source: Source | None = None,
     device: str | torch.device | None = None,
     minutes: float | None = None,
-) -> VQLoC:
+) -> TrainedModel:
     """Train, or go on training, in the folder `out`; returns the model with averaged weights.
 
     `source` takes the place of the config's data. `minutes` is a budget: training stops when it is used up,
@@ -68,8 +67,6 @@ def train(
             if world.is_first:
                 folder.claim(config.to_dict())
             world.wait()
-            if not start and config.start is None:
-                run.fit(source.batch(0))
             _go(run, source, folder, start, minutes)
         model = run.averaged()
         model.config = config.trained_model()
@@ -82,7 +79,7 @@ def train(
 def run_training(
     config: TrainConfig, out: Path, *, device: str | None = None, minutes: float | None = None
 ) -> str | None:
-    """Train for the command line, and say what there is now."""
+    """Train for the command line; returns what to tell the user."""
     train(config, out, device=device, minutes=minutes)
     if int(os.environ.get("RANK", "0")):
         return None
@@ -93,13 +90,13 @@ def run_training(
 
 
 class Training:
-    """All that changes from step to step: weights, optimiser, running average."""
+    """Everything that changes from step to step: weights, optimiser, running average."""
 
     def __init__(self, config: TrainConfig, world: World, device: torch.device) -> None:
         self.config, self.world, self.device = config, world, device
-        self.model = start_model(config).to(device).train()
+        self.model = initial_model(config).to(device).train()
         self.model.backbone.eval()
-        settle(self.model)
+        freeze_norms_of_frozen_parts(self.model)
         if world.size > 1:
             with_shared_norms(self.model)
             world.copy_from_first(self.model)
@@ -118,16 +115,6 @@ class Training:
     def changing(self) -> dict[str, Tensor]:
         """Trained weights, and the batch norms' statistics: what a checkpoint holds."""
         return self._changing
-
-    def fit(self, batch: Batch) -> None:
-        """What of the model is fitted to features instead of learnt."""
-        reduce = self.model.reduce
-        if isinstance(reduce, MatchingReduce):
-            clips = batch.clips.to(self.device).flatten(0, 1)[:FITTED_FRAMES]
-            with torch.no_grad():
-                reduce.fit(self.model.backbone(clips) if batch.has_pictures else clips)
-            self.world.copy_from_first(self.model)
-            self.average = RunningAverage(self.changing(), self.config.ema_decay)
 
     def step(self, number: int, batch: Batch) -> dict[str, float] | None:
         """Learn from one batch (this process's rows); the step's numbers where they are to be logged."""
@@ -163,8 +150,7 @@ class Training:
         return {**numbers, "lr": config.optimiser.lr * factor, "grad_norm": norm.item()}
 
     def _check_gradients(self) -> None:
-        """Of the step before, not of this one: a GPU that is asked at once has no work until the next step,
-        which is drawn and prepared while it is busy."""
+        """Of the step before: reading this step's norm now would leave the GPU idle until the next step."""
         if self._norm is None:
             return
         (number, norm), self._norm = self._norm, None
@@ -203,7 +189,9 @@ class Training:
         mixed = torch.is_autocast_enabled(self.device.type)
         weights = next(iter(self.names))
         clips, queries = (x if mixed else x.to(weights.dtype) for x in (batch.clips, batch.queries))
-        features, query = self.model.encode_together(clips, queries, batch.lengths)
+        features, query = self.model.encode_together(
+            clips, queries, batch.query_boxes_unit, batch.query_shown_unit
+        )
         return localize_with_partners(self.model, features, query, partners)
 
     def _precision(self) -> AbstractContextManager[object]:
@@ -218,15 +206,11 @@ class Training:
             raise TrainError(f"expected {last - first} clips in a batch, the data gives {len(batch)}")
         if not batch.has_pictures and self.config.train_backbone_from_block is not None:
             raise TrainError(
-                "a backbone that is trained needs pictures, and this data gives its features; "
-                "set data.cache_features=false or train_backbone_from_block=none"
-            )
-        if config.query_background is not None and batch.lengths is None:
-            raise TrainError(
-                "this data does not tell what is behind the thing in a query; set model.query_background=none"
+                "a backbone that is trained needs pictures, and this data gives stored features; set "
+                "train_backbone_from_block=none, and train the backbone first with the recipe backbone_small"
             )
         if batch.has_pictures:
-            kind, channels, side, query_side = "pictures", 3, config.image_size, config.query_px
+            kind, channels, side, query_side = "pictures", 3, config.image_size, config.query_size
         else:
             kind, channels, side, query_side = (
                 "features",
@@ -236,7 +220,7 @@ class Training:
             )
         for what, given, wanted in (
             (kind, batch.clips.shape[2:], [channels, side, side]),
-            ("queries", batch.queries.shape[1:], [len(config.query_shares) * channels, *2 * [query_side]]),
+            ("queries", batch.queries.shape[1:], [len(config.query_scales), channels, *2 * [query_side]]),
         ):
             if list(given) != wanted:
                 raise TrainError(f"expected {what} of {wanted}, the data gives {list(given)}")
@@ -267,10 +251,10 @@ class Training:
         restore_optimiser(self.optimiser, self.names, tensors["optimizer"])
         return step
 
-    def averaged(self) -> VQLoC:
+    def averaged(self) -> TrainedModel:
         """A model of its own with the averaged weights."""
         self._check_gradients()
-        model = VQLoC.from_config(self.config.model)
+        model = make_model(self.config.model)
         model.load_state_dict({**self.model.state_dict(), **self.average.tensors})
         return model.to(self.device).eval()
 
@@ -324,7 +308,7 @@ def _check_split(config: TrainConfig, world: World) -> None:
 
 
 def _seed(seed: int, step: int, rank: int) -> None:
-    """Dropout's randomness: a function of the step, so it needs no memory."""
+    """Dropout's randomness is a function of the step, so a checkpoint need not hold it."""
     torch.manual_seed(int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1))
 
 

@@ -1,4 +1,4 @@
-"""The paper's losses: which candidates should find the thing, how far their boxes are off, and their scores.
+"""The paper's losses: assignment of candidates, box terms and score terms.
 
 Everything is a sum divided by a count that depends on the labels alone. So the counts of a whole step
 are known before it is computed, and splitting it over processes or turns changes nothing.
@@ -28,8 +28,8 @@ class LossConfig:
     score: str = "hnm"  # hard negative mining; or "focal", or plain "bce"
     score_weight: float = 1.0
     giou_weight: float = 0.3
-    positive_iou: float = 0.2  # an anchor that overlaps the truth more than this should find it
-    fallback: int = 5  # so many anchors if a frame with the thing has none: small and huge things
+    positive_iou: float = 0.2  # an anchor with a higher IoU with the ground truth is positive
+    fallback: int = 5  # positive anchors of a frame in which none has that IoU: small and huge things
     negatives_per_positive: int = 3
     least_negatives: int = 48  # for a query whose clip does not show its thing
 
@@ -56,8 +56,8 @@ class Targets(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Which scores and boxes of a batch count. How many they are a GPU must be asked: `choose` does so before
-    the forward pass, as later the answer would have to wait for all of it.
+    """Which scores and boxes of a batch count. Their number is read from the GPU: `choose` does so before the
+    forward pass, since later the read would wait for all of it.
 
     | positive  | three of [p] rows, frames and candidates that should find the thing                      |
     | negatives | two of [h] rows, and places among their row's hardest negatives; None without "hnm"        |
@@ -105,7 +105,7 @@ def assign(
     """
     overlap = iou(anchors, boxes_unit[..., None, :])
     positive = (overlap > positive_iou) & visible[..., None]
-    without = (visible & ~positive.any(-1)).nonzero(as_tuple=True)  # as indices: a GPU is asked only once
+    without = (visible & ~positive.any(-1)).nonzero(as_tuple=True)  # as indices: one read from the GPU
     if fallback and len(without[0]):
         distance = (centres(anchors) - centres(boxes_unit[without])[:, None]).square().sum(-1)
         nearest = distance.argsort(dim=-1, stable=True)
@@ -232,7 +232,7 @@ def bce(logits: Tensor, positive: Tensor) -> Tensor:
 
 
 def focal(logits: Tensor, positive: Tensor, *, alpha: float = 0.75, gamma: float = 2.0) -> Tensor:
-    """Less weight for what is right already; `alpha` for positives, 1 - alpha for negatives."""
+    """Focal loss: less weight for easy examples; `alpha` for positives, 1 - alpha for negatives."""
     each = bce(logits, positive)
     return torch.where(positive, alpha, 1 - alpha) * (1 - torch.exp(-each)) ** gamma * each
 

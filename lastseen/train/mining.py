@@ -1,4 +1,4 @@
-"""Hard negatives out of the batch itself: what each query wrongly finds in other people's videos.
+"""Hard negatives within the batch: false detections of each query in clips of other videos.
 
 The paper tries every query on every clip of the batch. Here each query is tried on a short run of frames of
 a few other clips, all of its own small group, so the cost is bounded and no process needs another's clips.
@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.model import Predictions, VQLoC
+from lastseen.model import EncodedQuery, Predictions, TrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiningConfig:
-    pairs_per_query: int = 1  # other clips that each query is tried on; 0: none
+    pairs_per_query: int = 1  # other clips that each query is compared with; 0: none
     mined_frames: int = 10  # of each of them, in a row
     group: int = 4  # consecutive clips of a batch that are each other's partners
 
@@ -35,7 +35,7 @@ class MiningConfig:
 
 
 class Partners(NamedTuple):
-    """For each query the clips to be tried on.
+    """For each query the clips to be compared with.
 
     | clips  | [b, p] rows of the batch                                          |
     | frames | [b, p, m] which of their frames                                   |
@@ -79,11 +79,11 @@ def choose_partners(
 
 
 def localize_with_partners(
-    model: VQLoC, features: Tensor, query: Tensor, partners: Partners | None
+    model: TrainedModel, features: Tensor, query: EncodedQuery, partners: Partners | None
 ) -> tuple[Predictions, Tensor | None]:
     """Predictions of each query on its own clip, and its logits [b, p * m, n] on its partners' frames.
 
-    features [b, t, dim, side, side] and query [b, dim, side, side] as of `encode_together`.
+    features [b, t, dim, side, side] and query as `encode_together` returns them.
     """
     if partners is None:
         return model.localize(features, query), None

@@ -1,4 +1,4 @@
-"""AdamW, its warm-up and decay, and the running average of the weights that is shipped in the end."""
+"""AdamW, its learning-rate schedule, and the running average of the weights that is saved in the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lr_factor(step: int, *, warmup_steps: int, steps: int) -> float:
 
 
 def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
-    """Of all weights that require a gradient; matrices decay; norms, biases and positions do not."""
+    """AdamW of all weights that require a gradient, without decay of norms, biases and positions."""
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, parameter in trained(model).items():
         in_backbone = name.startswith("backbone.")
@@ -54,7 +54,7 @@ def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Ada
 def adamw(
     groups: list[dict[str, Any]], *, lr: float, weight_decay: float, eps: float = 1e-8
 ) -> torch.optim.AdamW:
-    """On GPUs a step is one kernel for each group; a CPU's numbers are those of torch's plain loop."""
+    """Fused on GPUs; on CPUs torch's plain loop."""
     on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
     return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=eps, fused=on_gpu or None)
 
@@ -69,7 +69,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-    """The optimiser's memory as named tensors, for a file."""
+    """The optimiser's state as named tensors, for a file."""
     return {
         f"{names[parameter]}/{key}": value
         for parameter, state in optimiser.state.items()
@@ -90,7 +90,7 @@ def restore_optimiser(
 
 
 class RunningAverage:
-    """Exponential moving average of named tensors (EMA): calmer weights than the last step's.
+    """Exponential moving average (EMA) of named tensors.
 
     It forgets faster in the beginning, so that a short run is not an average over its random start.
     """

@@ -1,7 +1,7 @@
-"""Pairs for training a backbone to match: a picture of a thing, and frames in which its patches are known.
+"""Training pairs of the backbone stage: a query picture of a thing, and frames with patch labels.
 
-Two sources. Walks: things seen small in full rooms, asked for with other views. Photographs: a region of one,
-asked for after it was turned, re-lit and blurred. In both, the patches that are right are known exactly.
+Two sources. Walks: things in rendered rooms, with other views of them as queries. Photographs: a region of
+one, rotated, relit and blurred, as the query. In both the patches on the thing are known exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUERY_PX, QUERY_SIDE = VIEW_PX, 16
 PHOTO_PX = 320
 THING_PX = (22.0, 210.0)  # sides that a thing is brought to
 ZOOM = (0.7, 3.0)
-LOOKS = (1.0, 1.0, 2.0, 4.0)  # how many times as wide as the region a query of a photograph is
+QUERY_WIDTHS = (1.0, 1.0, 2.0, 4.0)  # of a photograph's query, in widths of its region
 RIGHT, IGNORED, WRONG = 1, -1, 0
 
 
@@ -38,13 +38,13 @@ class Pairs:
 
     | frames  | [G, f, 3, 448, 448] in [0, 1]                                          |
     | queries | [G, q, 3, 224, 224] in [0, 1]                                          |
-    | on_it   | bool [G, q, 16, 16] patches of the query that are the thing's          |
+    | on_thing   | bool [G, q, 16, 16] patches of the query that are the thing's          |
     | labels  | int8 [G, q, f, 32, 32] 1 right, 0 wrong, -1 neither: it does not count |
     """
 
     frames: Tensor
     queries: Tensor
-    on_it: Tensor
+    on_thing: Tensor
     labels: Tensor
 
 
@@ -89,7 +89,7 @@ class WalkPairs:
         return self._with_queries(frames, ids, theta, asked, groups, rng)
 
     def _fill(self, canvas: Tensor, ids: np.ndarray, walk: int, frame: int) -> tuple[int, int]:
-        """The frame in the middle of its square; where that begins, in pixels."""
+        """Centres the frame in its square; returns its left and top in pixels."""
         census = self.gallery.walks[walk]
         image = self.gallery.frames[walk][frame]
         height, width = image.shape[:2]
@@ -121,9 +121,9 @@ class WalkPairs:
             for walk, frame, thing in (wanted * self.queries_a_frame)[:full]:
                 options = self.gallery.askable(walk, thing, [frame]) or self.gallery.askable(walk, thing)
                 views.append(options[rng.integers(len(options))])
-                looks = self.gallery.walks[walk].groups[thing]
-                numbers.append(self._ids[looks])
-                boxes.append([self._place_of(looks, row[0][0], row[0][1]) for row in rows])
+                group_name = self.gallery.walks[walk].groups[thing]
+                numbers.append(self._ids[group_name])
+                boxes.append([self._place_of(group_name, row[0][0], row[0][1]) for row in rows])
         chosen = _sent(views, device, np.int64)
         share = _sent(rng.integers(self.gallery.views.shape[1], size=len(views)), device, np.int64)
         queries = self.gallery.views[chosen, share].permute(0, 3, 1, 2).float() / 255
@@ -137,27 +137,27 @@ class WalkPairs:
         # Patches that the thing covers in part are neither right nor wrong.
         near = own | _touched(boxes_px, maps, 1.0).view_as(own)
         labels = torch.where(near, IGNORED, WRONG).masked_fill(right, RIGHT).to(torch.int8)
-        on_it = patches_inside(self.gallery.view_boxes[chosen, share], QUERY_SIDE)
+        on_thing = patches_inside(self.gallery.view_boxes[chosen, share], QUERY_SIDE)
         return Pairs(
             frames=frames.view(groups, frames_each, 3, SIZE_PX, SIZE_PX),
             queries=queries.reshape(groups, per_group, 3, QUERY_PX, QUERY_PX),
-            on_it=on_it.bool().view(groups, per_group, QUERY_SIDE, QUERY_SIDE),
+            on_thing=on_thing.bool().view(groups, per_group, QUERY_SIDE, QUERY_SIDE),
             labels=labels,
         )
 
-    def _place_of(self, looks: str, walk: int, frame: int) -> np.ndarray:
-        """The box [4] of what looks so, in the frame's square: nan if it is not there, everything if it may
-        be anywhere, as what stands in the room twice has no box."""
+    def _place_of(self, group: str, walk: int, frame: int) -> np.ndarray:
+        """The box [4] of things of this appearance in the frame's square: nan if there is none, everything if
+        it may be anywhere (an appearance that the room has twice has no box)."""
         census = self.gallery.walks[walk]
-        if looks in census.groups:
+        if group in census.groups:
             left, top = (SIZE_PX - census.width) // 2, (SIZE_PX - census.height) // 2
-            return census.boxes_px[frame, census.groups.index(looks)] + np.array([left, top, left, top])
-        reach = np.inf if looks in self._present[walk] else np.nan
+            return census.boxes_px[frame, census.groups.index(group)] + np.array([left, top, left, top])
+        reach = np.inf if group in self._present[walk] else np.nan
         return np.array([-reach, -reach, reach, reach])
 
 
 class PhotoPairs:
-    """Regions of photographs in the same photographs, seen otherwise."""
+    """Regions of photographs as queries, the same photographs transformed as frames."""
 
     def __init__(
         self, pictures: Sequence[Picture], device: torch.device | str, *, queries_a_frame: int = 2
@@ -185,9 +185,9 @@ class PhotoPairs:
         repeats = self.queries_a_frame
         owner = torch.arange(count, device=device).repeat_interleave(repeats)
         regions = [self._region(rng) for _ in range(count * repeats)]
-        looks = self._tensor([_look(region, rng) for region in regions])
-        # Twice as large and then shrunk: a look from afar would else be aliased.
-        queries = F.avg_pool2d(warped(photos[owner], looks, 2 * QUERY_PX, beyond="border"), 2)
+        views = self._tensor([_query_view(region, rng) for region in regions])
+        # Twice as large and then averaged, against aliasing.
+        queries = F.avg_pool2d(warped(photos[owner], views, 2 * QUERY_PX, beyond="border"), 2)
         box = self._tensor(regions)  # x1 y1 x2 y2 in [-1, 1] of the photo
         labels = torch.zeros(count * repeats, per_group, SIDE, SIDE, dtype=torch.int8, device=device)
         where = F.affine_grid(theta[owner], [len(owner), 1, SIDE, SIDE], align_corners=False)
@@ -196,12 +196,12 @@ class PhotoPairs:
         labels[each, own] = torch.where(_within(where, box, 0.15), IGNORED, WRONG).to(torch.int8)
         right = _within(where, box, 0.0)
         labels[each, own] = torch.where(right, RIGHT, labels[each, own]).to(torch.int8)
-        seen = F.affine_grid(looks, [len(owner), 1, QUERY_SIDE, QUERY_SIDE], align_corners=False)
+        seen = F.affine_grid(views, [len(owner), 1, QUERY_SIDE, QUERY_SIDE], align_corners=False)
         shape = (groups, per_group * repeats)
         return Pairs(
             frames=frames.view(groups, per_group, 3, SIZE_PX, SIZE_PX),
             queries=queries.view(*shape, 3, QUERY_PX, QUERY_PX),
-            on_it=_within(seen, box, 0.0).view(*shape, QUERY_SIDE, QUERY_SIDE),
+            on_thing=_within(seen, box, 0.0).view(*shape, QUERY_SIDE, QUERY_SIDE),
             labels=labels.view(*shape, per_group, SIDE, SIDE),
         )
 
@@ -217,7 +217,7 @@ class PhotoPairs:
 
 
 def _sent(rows: Sequence[Any] | np.ndarray, device: torch.device, dtype: DTypeLike = np.float32) -> Tensor:
-    """To a GPU without waiting for what it does: pairs are drawn while it is at the step before."""
+    """To a GPU without waiting for it: pairs are drawn while it computes the step before."""
     return torch.from_numpy(np.array(rows, dtype)).to(device, non_blocking=device.type == "cuda")
 
 
@@ -227,8 +227,8 @@ def _square_photo(image: np.ndarray, device: torch.device | str) -> Tensor:
     return square.round().to(torch.uint8)
 
 
-def varied(pictures: Tensor, generator: torch.Generator) -> Tensor:
-    """Other light, other camera: each of the pictures [n, 3, h, w] in [0, 1] for itself."""
+def photometric_jitter(pictures: Tensor, generator: torch.Generator) -> Tensor:
+    """Random gamma, gain, contrast, saturation, blur and noise for each picture [n, 3, h, w] in [0, 1]."""
     n, device = len(pictures), pictures.device
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -262,7 +262,7 @@ def warped(
 
 
 def place_for(box_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Brings a thing to a random size, and to a random place in the new picture; perhaps mirrored."""
+    """Affine map that brings a thing to a random size and place, perhaps mirrored."""
     side = math.sqrt((box_px[2] - box_px[0]) * (box_px[3] - box_px[1]))
     wanted = math.exp(rng.uniform(*np.log(THING_PX)))
     zoom = float(np.clip(wanted / side, *ZOOM))
@@ -284,24 +284,24 @@ def _affine(scale: float, rng: np.random.Generator, *, turn: float, shift: float
     return np.array([[mirror * cos * stretch, -sin / stretch, x], [mirror * sin * stretch, cos / stretch, y]])
 
 
-def _look(region: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A square around the region, turned and sheared a little: how the query shows it, large or small."""
-    half = (region[2:] - region[:2]).max() / 2 * rng.uniform(1.0, 1.35) * rng.choice(LOOKS)
+def _query_view(region: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Affine map of a query: a square around the region, rotated and sheared a little."""
+    half = (region[2:] - region[:2]).max() / 2 * rng.uniform(1.0, 1.35) * rng.choice(QUERY_WIDTHS)
     matrix = _affine(half, rng, turn=0.45, shift=0.0)
     matrix[:, 2] = (region[:2] + region[2:]) / 2 + rng.uniform(-0.1, 0.1, 2) * half
     return matrix
 
 
 def _within(where: Tensor, boxes: Tensor, margin: float) -> Tensor:
-    """Points [n, h, w, 2] in boxes [n, 4], which are larger by `margin` of their sides."""
+    """Whether points [n, h, w, 2] are in boxes [n, 4] enlarged by `margin` of their sides."""
     low, high = boxes[:, None, None, :2], boxes[:, None, None, 2:]
     more = margin * (high - low)
     return ((where > low - more) & (where < high + more)).all(-1)
 
 
 def _touched(boxes_px: Tensor, theta: Tensor, reach: float) -> Tensor:
-    """bool [n, 32, 32]: patches of the new picture that boxes [n, 4] of the old one reach into; with less
-    `reach` than 1, only those with so much of their width around the middle."""
+    """bool [n, 32, 32]: patches of the new picture that boxes [n, 4] of the old one overlap; of each patch
+    the central part of `reach` times its width counts."""
     where = F.affine_grid(theta, [len(boxes_px), 1, SIDE, SIDE], align_corners=False)
     half_patch = reach * theta[:, [0, 1], [0, 1]].abs()[:, None, None] / SIDE
     unit = boxes_px / (SIZE_PX / 2) - 1

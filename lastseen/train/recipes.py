@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lastseen.errors import TrainError
-from lastseen.model import VIT_S, BackboneConfig, VQLoCConfig
-from lastseen.train.backbone_stage import MatchingConfig
+from lastseen.model import VIT_S, BackboneConfig, SimilarityConfig, TrainedConfig, VQLoCConfig
+from lastseen.train.backbone_stage import BackboneStageConfig
 from lastseen.train.feature_store import SynthData
 from lastseen.train.files_data import FilesData
 from lastseen.train.loss import LossConfig
@@ -25,19 +25,23 @@ RANDOM = "random"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All that decides about a training run; two runs of one config are the same run."""
+    """Everything that determines a training run; two runs of one config give the same weights."""
 
-    model: VQLoCConfig
+    model: VQLoCConfig | SimilarityConfig
     data: FilesData | SynthData | ToyData
     steps: int
     batch: int  # clips in a step, over all processes
     accumulate: int = 1  # turns in which a step is computed, to save memory
     seed: int = 0
     backbone: str | None = None  # a weights file; none: the bundled one; "random": untrained
-    start: str | None = None  # a model folder to go on from, its backbone too; none: new heads
-    train_only: tuple[str, ...] = ()  # what learns, by the beginnings of its names; none: all heads
+    init_from: str | None = (
+        None  # a model folder with the initial weights, backbone included; none: random heads
+    )
+    train_only: tuple[
+        str, ...
+    ] = ()  # prefixes of parameter names that are trained; none: all but the backbone
     train_backbone_from_block: int | None = None  # none: all frozen, as in the paper
-    heads_say: float | None = None  # the trained model's, if other than while it was trained
+    head_score_weight: float | None = None  # of the saved model, if another than in training
     loss: LossConfig = field(default_factory=LossConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
@@ -55,21 +59,26 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1 or not 0 <= self.ema_decay < 1:
             raise ValueError(f"dropout and ema_decay must be in [0, 1), got {self.dropout}, {self.ema_decay}")
-        self.trained_model()  # says if heads_say is not possible
+        self.trained_model()
 
-    def trained_model(self) -> VQLoCConfig:
-        """What the trained model is."""
-        return self.model if self.heads_say is None else replace(self.model, heads_say=self.heads_say)
+    def trained_model(self) -> TrainedConfig:
+        """The config of the model that is saved in the end."""
+        if self.head_score_weight is None:
+            return self.model
+        if not isinstance(self.model, SimilarityConfig):
+            raise ValueError("head_score_weight is of similarity-map models only; leave it out")
+        return replace(self.model, head_score_weight=self.head_score_weight)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "data": {"kind": type(self.data).__name__, **asdict(self.data)}}
+        data = {"kind": type(self.data).__name__, **asdict(self.data)}
+        return {**asdict(self), "model": self.model.to_dict(), "data": data}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneRun:
-    """Teaching a backbone to match, before heads are trained on it."""
+    """A run of the backbone stage, before heads are trained on its result."""
 
-    matching: MatchingConfig = MatchingConfig()
+    stage: BackboneStageConfig = BackboneStageConfig()
     data: SynthData = SynthData()
     backbone: str | None = None  # a weights file to begin with; none: the bundled one
 
@@ -88,21 +97,11 @@ def vqloc_small() -> TrainConfig:
 
 
 def synth_small() -> TrainConfig:
-    """Heads on the synthetic world, on top of what backbone_small made (--set backbone=FILE)."""
+    """The similarity-map model on the synthetic world, with backbone_small's file (--set backbone=FILE)."""
     return TrainConfig(
-        model=VQLoCConfig(
-            backbone=_bundled(depth=8, blocks=(7,), final_norm=False),
-            fusion="match",
-            match_dim=384,  # all: a projection to 128 lost answers (experiments/LOG.md)
-            query_shares=(1.0, 0.5, 0.25),
-            query_size=224,
-            mask_query=True,
-            query_background=0.7,  # boxes on real video are less wide (experiments/LOG.md)
-            fine=True,
-            dim=128,
-        ),
+        model=SimilarityConfig(backbone=_bundled(depth=8, blocks=(7,), final_norm=False)),
         data=SynthData(photo_share=0.5),
-        heads_say=0.25,  # best in rendered and in real video: docs/results.md
+        head_score_weight=0.25,  # best in rendered and in real video: docs/results.md
         steps=20_000,
         batch=64,
         optimiser=OptimiserConfig(lr=8e-4, warmup_steps=200),
@@ -110,12 +109,12 @@ def synth_small() -> TrainConfig:
 
 
 def backbone_small() -> BackboneRun:
-    """The bundled backbone's first eight blocks, taught to match on the synthetic world and photographs."""
+    """The bundled backbone's first eight blocks, trained on patch correspondences (synthetic, photos)."""
     return BackboneRun()
 
 
 def tiny() -> TrainConfig:
-    """A model of seconds on toy data, to try the command and for tests; it learns nothing of use."""
+    """A model that trains in seconds on toy data, to try the command and for tests."""
     return TrainConfig(
         model=VQLoCConfig(
             backbone=BackboneConfig(dim=32, depth=1, heads=2), image_size=112, clip_length=4, dim=32
@@ -134,7 +133,7 @@ def tiny() -> TrainConfig:
 def _bundled(
     depth: int = VIT_S.depth, blocks: tuple[int, ...] = (-1,), final_norm: bool = True
 ) -> BackboneConfig:
-    """The bundled backbone's shape, perhaps without its last blocks."""
+    """The bundled backbone's shape, optionally without its last blocks."""
     return BackboneConfig(
         dim=VIT_S.dim, depth=depth, heads=VIT_S.heads, registers=4, blocks=blocks, final_norm=final_norm
     )
@@ -160,16 +159,18 @@ def _run_training(
     return run_training(config, out, device=device, minutes=minutes)
 
 
-def _run_matching(
+def _run_backbone_stage(
     config: BackboneRun, out: Path, *, device: str | None = None, minutes: float | None = None
 ) -> str | None:
-    from lastseen.train.teach import run_matching
+    from lastseen.train.run_backbone_stage import run_backbone_stage
 
-    return run_matching(config.matching, config.data, config.backbone, config.to_dict(), out, device, minutes)
+    return run_backbone_stage(
+        config.stage, config.data, config.backbone, config.to_dict(), out, device, minutes
+    )
 
 
 RECIPES = {
-    "backbone_small": Recipe(backbone_small, _run_matching),
+    "backbone_small": Recipe(backbone_small, _run_backbone_stage),
     **{make.__name__: Recipe(make, _run_training) for make in (synth_small, vqloc_base, vqloc_small, tiny)},
 }
 

@@ -1,6 +1,6 @@
-"""Patterned squares that wander over a patchwork: enough to see whether training works at all.
+"""Toy data: patterned squares that move over a patchwork, to test that training works.
 
-No files and no rendering, so it starts at once; what is learnt from it is of no use elsewhere.
+No files and no rendering, so it starts at once; a model trained on it is of no other use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lastseen.model import VQLoCConfig
+from lastseen.model import TrainedConfig
 from lastseen.model.inputs import normalised
 from lastseen.train.batch import Batch
 
@@ -29,7 +29,7 @@ class ToyClips:
     """A source of batches; row i of step s is the same whoever asks for it."""
 
     data: ToyData
-    model: VQLoCConfig
+    model: TrainedConfig
     size: int  # clips in a whole batch
     seed: int
     first: int = 0  # the rows made here
@@ -64,8 +64,9 @@ class ToyClips:
         for frame, (x1, y1, x2, y2), here in zip(frames, corners.tolist(), shown):
             if here:
                 frame[:, y1:y2, x1:x2] = F.interpolate(thing[None], (y2 - y1, x2 - x1))[0]
-        query = F.interpolate(thing[None], (self.model.query_px,) * 2)[0]
-        return normalised(frames), normalised(query), corners / size, torch.from_numpy(shown)
+        query = F.interpolate(thing[None], (self.model.query_size,) * 2)
+        queries = query.expand(len(self.model.query_scales), -1, -1, -1)  # the thing fills all of them
+        return normalised(frames), normalised(queries), corners / size, torch.from_numpy(shown)
 
 
 def _patchwork(rng: np.random.Generator, cells: int, size: int) -> Tensor:

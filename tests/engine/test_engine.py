@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from models import SMALL, randomised, vqloc
+from models import SMALL, SMALL_MAPS, random_model, random_query, randomised, vqloc
 from PIL import Image
 from scenes import PLACES, quick_localizer, texture, thing, write_scene
 from videos import write_video
@@ -16,27 +16,23 @@ from videos import write_video
 from lastseen.box import Box, Letterbox
 from lastseen.cli.index import engine_of
 from lastseen.engine import ENGINES
-from lastseen.engine.half import QuickBackbone, quick
+from lastseen.engine.half import HalfBackbone, half_precision
 from lastseen.errors import IndexStoreError, LastSeenError
 from lastseen.index import Index
 from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
-from lastseen.model import Backbone, VQLoC, VQLoCConfig
+from lastseen.model import Backbone, VQLoC
 from lastseen.model.inputs import letterboxed, resized, resized_by_products
 from lastseen.query import Query
 from lastseen.video import Video
 from lastseen.weights import load_backbone
 
-CONFIGS: dict[str, VQLoCConfig] = {
+CONFIGS = {
     "paper": SMALL,
     "three layers, no anchors": replace(SMALL, spatial_layers=3, anchors=False),
     "conv": replace(SMALL, fusion="conv"),
-    "match": replace(SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), mask_query=True),
-    "small query": replace(
-        SMALL, fusion="match", match_dim=16, query_shares=(1.0, 0.5), mask_query=True, query_size=56
-    ),
-    "attention and match": replace(SMALL, match_dim=16),
-    "fine": replace(SMALL, fine=True, image_size=224),
+    "similarity maps": SMALL_MAPS,
+    "similarity maps, no skip": replace(SMALL_MAPS, skip_connection=False, query_size=56, anchors=False),
 }
 
 
@@ -55,80 +51,93 @@ def test_the_bundled_backbone_keeps_its_features_in_half_precision():
     backbone = load_backbone()
     pictures = torch.randn(2, 3, 224, 280, generator=torch.Generator().manual_seed(0))
     whole = backbone(pictures)
-    assert cosine(QuickBackbone(backbone, torch.float32)(pictures), whole) > 0.999999
-    assert cosine(QuickBackbone(backbone, torch.float16)(pictures), whole) > 0.999
-    assert F.cosine_similarity(QuickBackbone(backbone, torch.bfloat16)(pictures), whole).mean() > 0.999
+    assert cosine(HalfBackbone(backbone, torch.float32)(pictures), whole) > 0.999999
+    assert cosine(HalfBackbone(backbone, torch.float16)(pictures), whole) > 0.999
+    assert F.cosine_similarity(HalfBackbone(backbone, torch.bfloat16)(pictures), whole).mean() > 0.999
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_quick_model_is_the_same_model(config):
-    model = randomised(VQLoC.from_config(config))
-    same = quick(model, torch.float32)
+def test_folding_and_fusing_do_not_change_a_model(config):
+    model = random_model(config)
+    same = half_precision(model, torch.float32)
     generator = torch.Generator().manual_seed(1)
     clip = torch.randn(7, 3, config.image_size, config.image_size, generator=generator)
-    shape = (1, 3 * len(config.query_shares), config.query_px, config.query_px)
-    query = model.encode_query(torch.randn(shape, generator=generator))
     features = model.encode(clip)
     torch.testing.assert_close(same.encode(clip), features, rtol=1e-4, atol=1e-4)
     picture, box = torch.from_numpy(texture(0, 90, 60, 8)), Box(20, 10, 60, 50)
-    views = same.encode_view(picture, box), model.encode_view(picture, box)
-    torch.testing.assert_close(*views, rtol=1e-4, atol=1e-4)
-    said, expected = same.localize_clip(features, query[0]), model.localize_clip(features, query[0])
+    query, expected = same.encode_query(picture, box), model.encode_query(picture, box)
+    torch.testing.assert_close(query.vectors, expected.vectors, rtol=1e-4, atol=1e-4)
+    query = model.encode_query_pictures(random_query(config)).row(0)
+    said, expected = same.localize_clip(features, query), model.localize_clip(features, query)
     torch.testing.assert_close(said.logits, expected.logits, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(said.boxes, expected.boxes, rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("context", [6, 0])
-@pytest.mark.parametrize(
-    "config",
-    [
-        SMALL,
-        replace(CONFIGS["match"], fine=True, image_size=224),
-        replace(CONFIGS["match"], anchors=False),
-        CONFIGS["small query"],
-    ],
-    ids=["plain", "match, fine", "match, no anchors", "small query"],
-)
-def test_clips_of_a_run_get_the_predictions_of_each_alone(config, context):
-    model = randomised(VQLoC.from_config(config))
-    step, kept, shares = 30 - 2 * context, slice(context, 30 - context), len(config.query_shares)
-    channels = config.match_dim or 32
-    features = F.normalize(torch.randn(30 + 2 * step, channels, config.side, config.side), dim=1)
-    query = torch.randn(shares * channels, config.query_side, config.query_side)
-    alone = [model.localize_clip(features[at : at + 30], query) for at in range(0, 2 * step + 1, step)]
-    for first in (0, context):
-        run = model.localize_run(features, query, context, first)
-        logits = torch.cat([alone[0].logits[0, first:context], *(one.logits[0, kept] for one in alone)])
-        boxes = torch.cat([alone[0].boxes[0, first:context], *(one.boxes[0, kept] for one in alone)])
-        torch.testing.assert_close(run.logits[0], logits, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(run.boxes[0], boxes, rtol=1e-4, atol=1e-4)
+def test_every_model_computes_in_half_precision():
+    frames = torch.from_numpy(np.stack([texture(i, 90, 60, 8) for i in range(2)]))
+    for model in (random_model(SMALL), random_model(SMALL_MAPS), quick_localizer().model):
+        half = half_precision(model, torch.bfloat16)
+        assert half.title == model.title
+        features, query = half.encode_frames(frames), half.encode_query(frames[0], Box(20, 10, 60, 50))
+        expected = model.encode_frames(frames)
+        assert F.cosine_similarity(features.float(), expected, dim=1).mean() > 0.99
+        predictions = half.localize_clip(features.bfloat16(), query.to(dtype=torch.bfloat16))
+        assert torch.isfinite(predictions.logits).all()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("config", [SMALL, SMALL_MAPS, CONFIGS["similarity maps, no skip"]], ids=range(3))
+def test_clips_of_a_run_get_the_predictions_of_each_alone(config):
+    model = random_model(config)
+    channels = config.dim if config is SMALL else config.backbone.channels
+    query = model.encode_query_pictures(random_query(config)).row(0)
+    for context in (6, 0):
+        step, kept = 30 - 2 * context, slice(context, 30 - context)
+        features = F.normalize(torch.randn(30 + 2 * step, channels, config.side, config.side), dim=1)
+        alone = [model.localize_clip(features[at : at + 30], query) for at in range(0, 2 * step + 1, step)]
+        for first in sorted({0, context}):
+            run = model.localize_run(features, query, context, first)
+            logits = torch.cat([alone[0].logits[0, first:context], *(one.logits[0, kept] for one in alone)])
+            boxes = torch.cat([alone[0].boxes[0, first:context], *(one.boxes[0, kept] for one in alone)])
+            torch.testing.assert_close(run.logits[0], logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(run.boxes[0], boxes, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_run_of_clips_can_be_traced_by_the_compiler_as_one_graph():
+    model = random_model(replace(SMALL_MAPS, clip_length=4))
+    query = model.encode_query_pictures(random_query(SMALL_MAPS)).row(0)
+    features = torch.randn(6, 32, SMALL_MAPS.side, SMALL_MAPS.side)
+    traced = torch.compile(model.localize_run, backend="eager", fullgraph=True, dynamic=False)
+    found, expected = traced(features, query, 1, 1), model.localize_run(features, query, 1, 1)
+    torch.testing.assert_close(found.logits, expected.logits)
 
 
 SIZES = [(320, 180), (180, 320), (1000, 760), (112, 112), (50, 40)]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_resizing_by_products_is_resizing(size):
-    frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
-    expected = resized(frames, 112, 84)
-    torch.testing.assert_close(resized_by_products(frames, 112, 84, torch.float32) / 255, expected)
-    half = resized_by_products(frames, 112, 84)
-    torch.testing.assert_close(half.float(), 255 * expected, rtol=0, atol=0.25)
+def test_resizing_by_products_is_resizing():
+    for size in SIZES:
+        frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
+        expected = resized(frames, 112, 84)
+        torch.testing.assert_close(resized_by_products(frames, 112, 84, torch.float32) / 255, expected)
+        half = resized_by_products(frames, 112, 84)
+        torch.testing.assert_close(half.float(), 255 * expected, rtol=0, atol=0.25)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("registers", [0, 4])
-def test_frames_as_they_come_have_the_features_of_their_pictures(size, registers):
-    frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
+def test_uint8_frames_have_the_features_of_their_pictures(registers):
     backbone = randomised(Backbone(replace(SMALL.backbone, registers=registers)))
-    for box in (Letterbox.square(*size, 112), Letterbox.snug(*size, 112, 14)):
-        expected = backbone(letterboxed(frames, box, 0.3))
-        exact = QuickBackbone(backbone, torch.float32).of_frames(frames, box, 0.3)
-        torch.testing.assert_close(exact, expected, rtol=1e-4, atol=1e-4)
-        assert cosine(QuickBackbone(backbone, torch.float16).of_frames(frames, box, 0.3), expected) > 0.9999
+    exact, half = (HalfBackbone(backbone, dtype) for dtype in (torch.float32, torch.float16))
+    for size in SIZES:
+        frames = torch.from_numpy(np.stack([texture(i, *size, 7) for i in range(2)]))
+        for box in (Letterbox.square(*size, 112), Letterbox.snug(*size, 112, 14)):
+            expected = backbone(letterboxed(frames, box, 0.3))
+            torch.testing.assert_close(exact.of_frames(frames, box, 0.3), expected, rtol=1e-4, atol=1e-4)
+            assert cosine(half.of_frames(frames, box, 0.3), expected) > 0.9999
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +147,20 @@ def noise(tmp_path_factory) -> Video:
 
 
 @pytest.mark.parametrize("paper", [False, True])
-@pytest.mark.parametrize("at_once", [2, 3, 16])
-def test_many_clips_at_once_are_as_clips_one_by_one(noise, paper, at_once):
+def test_many_clips_at_once_are_as_clips_one_by_one(noise, paper):
     queries = [
         Query.from_array(texture(40, 64, 48, 8), asked_at=asked_at)
         for asked_at in (None, 1.0, 5.1, 6.2, 9.7, 10.9, 12.0, 18.0, 22.0)
     ]
     localizer = Localizer(vqloc(positions=True), paper=paper)
-    one_by_one = localizer.predict(noise, queries)
-    localizer.clips_at_once = at_once
-    for found, expected in zip(localizer.predict(noise, queries), one_by_one):
-        np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
-        np.testing.assert_allclose(found.boxes_px, expected.boxes_px, atol=1e-2)
+    views = [localizer.encode_query(query) for query in queries]
+    ends = [localizer.frames_searched(noise, query) for query in queries]
+    features = list(localizer.encoded(noise, 0, max(ends)))
+    one_by_one = localizer.predict_encoded(noise, features, views, ends)
+    for localizer.clips_at_once in (2, 3, 16):
+        for found, expected in zip(localizer.predict_encoded(noise, features, views, ends), one_by_one):
+            np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
+            np.testing.assert_allclose(found.boxes_px, expected.boxes_px, atol=1e-2)
 
 
 def test_half_precision_finds_the_same(tmp_path):
@@ -204,9 +215,9 @@ def bf16_or_skip(model: VQLoC) -> Localizer:
         pytest.skip("no bfloat16 here")
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("config", [SMALL, SMALL_MAPS], ids=["paper", "similarity maps"])
 def test_openvino_agrees_with_float32(openvino, config, pictures):
-    model = randomised(VQLoC.from_config(config))
+    model = random_model(config)
     exact, other = Localizer(model), bf16_or_skip(model)
     one, two = exact.encode_pictures(pictures), other.encode_pictures(pictures)
     assert one.shape == two.shape and one.dtype == two.dtype

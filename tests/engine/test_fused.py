@@ -14,9 +14,9 @@ from torch import nn
 from lastseen.engine import fused
 from lastseen.engine.half_parts import (
     ConvLeaky,
-    QuickBlock,
-    QuickSpatialLayer,
-    QuickTemporalLayer,
+    HalfBlock,
+    HalfSpatialLayer,
+    HalfTemporalLayer,
     biases_of,
 )
 from lastseen.model.backbone import Block
@@ -52,15 +52,15 @@ def test_a_quick_temporal_layer_is_a_temporal_layer(radius, lengths):
     layer = lively(TemporalLayer(32, 4, 64))
     tokens, seen = torch.randn(2, 6, 9, 32), frames_seen(6, radius, lengths, torch.device("cpu"))
     expected = layer(tokens, radius, seen)
-    torch.testing.assert_close(QuickTemporalLayer(layer)(tokens, radius, seen), expected)
+    torch.testing.assert_close(HalfTemporalLayer(layer)(tokens, radius, seen), expected)
 
 
 def test_a_quick_spatial_layer_is_a_spatial_layer():
     layer = lively(SpatialLayer(32, 4, 64))
     tokens, query = torch.randn(2, 12, 32), torch.randn(2, 5, 32)
-    made = QuickSpatialLayer(layer)
-    torch.testing.assert_close(made.look_at_frame(tokens), layer.look_at_frame(tokens))
-    torch.testing.assert_close(made.look_at_query(tokens, query), layer.look_at_query(tokens, query))
+    made = HalfSpatialLayer(layer)
+    torch.testing.assert_close(made.attend_to_frame(tokens), layer.attend_to_frame(tokens))
+    torch.testing.assert_close(made.attend_to_query(tokens, query), layer.attend_to_query(tokens, query))
 
 
 def test_halves_of_a_convolution_give_its_halves():
@@ -78,13 +78,13 @@ def test_a_quick_block_is_a_block_without_the_biases_of_two_products(ffn):
     owed = torch.randn(32)  # by blocks before it
     normed = block.norm1(tokens + owed)
     # On the CPU GELU is exact there too.
-    found = QuickBlock(block)(tokens.clone(), normed, owed + first) + owed + first + second
+    found = HalfBlock(block)(tokens.clone(), normed, owed + first) + owed + first + second
     torch.testing.assert_close(found, block(tokens + owed), rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
 def test_blocks_compile_to_one_graph():
-    blocks = [QuickBlock(lively(Block(32, 2, "mlp"))) for _ in range(2)]
+    blocks = [HalfBlock(lively(Block(32, 2, "mlp"))) for _ in range(2)]
     tokens, normed, owed, graphs = torch.randn(2, 5, 32), torch.randn(2, 5, 32), torch.randn(2, 32), []
 
     def backend(graph, _):

@@ -22,6 +22,7 @@ from lastseen.index.search import search
 from lastseen.localizer import Localizer
 from lastseen.procedure import Published
 from lastseen.query import Query
+from lastseen.rule import Rule
 from lastseen.sighting import Confidence
 from lastseen.video import Video
 
@@ -33,15 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = {
     "patches": {},
     "vqloc": {},
-    "matching": {"kind": "vqloc", "match_dim": 16},
-    "maps": {"kind": "vqloc", "match_dim": 16, "fusion": "match", "query_shares": (1.0, 0.5)},
-    "small": {
-        "kind": "vqloc",
-        "match_dim": 16,
-        "fusion": "match",
-        "query_shares": (1.0, 0.5),
-        "query_size": 56,
-    },
+    "maps": {"query_scales": (1.0, 0.5), "background_cosine": 0.5},
 }
 HERE, THERE = (40, 60), (210, 90)
 
@@ -357,8 +350,7 @@ def test_another_model_is_refused(videos, tmp_path):
                 search(index, other, question)
             with pytest.raises(IndexStoreError, match=says):
                 add_file(index, other, videos[1])
-        other_rule = localizer_of("patches")
-        other_rule.rule = replace(other_rule.rule, threshold=0.1)
+        other_rule = localizer_of("patches").with_rule(Rule(confidence=Confidence(threshold=0.1)))
         assert search(index, other_rule, question)["it"], "the rule is applied after the features"
 
 
@@ -379,12 +371,12 @@ def test_a_video_that_changed_is_noticed(videos, tmp_path):
 
 def test_a_damaged_catalogue_and_a_missing_index_are_one_clear_line(videos, tmp_path):
     with pytest.raises(IndexStoreError, match=r"no index at .*; make one: lastseen index"):
-        Index(tmp_path / "nowhere")
+        Index(tmp_path / "nowhere", create=False)
     built(tmp_path / "index", localizer_of("patches"), videos[:1]).close()
     file = tmp_path / "index" / "catalogue.sqlite"
     file.write_bytes(b"not a catalogue" * 1000)
     with pytest.raises(IndexStoreError, match="is damaged"):
-        Index(tmp_path / "index")
+        Index(tmp_path / "index", create=False)
     (tmp_path / "plain").write_text("")
     with pytest.raises(IndexStoreError, match="no index can be made there"):
         Index(tmp_path / "plain", create=True)

@@ -1,145 +1,127 @@
-"""Similarity maps: where a query's patches are in a frame, and what of a query counts as the thing."""
+"""The similarity-map model: its maps, and what of a query counts as the thing."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from models import SMALL_MAPS, query_of, random_model
 
 from lastseen.box import Box
-from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.model import BackboneConfig, EncodedQuery, SimilarityConfig, SimilarityModel
+from lastseen.model.encoded_query import background_patches
 from lastseen.model.inputs import (
     box_in_crop,
     normalised,
     patches_inside,
     picture_in_crop,
-    places_in_crops,
     query_crop,
+    query_crops,
 )
-from lastseen.model.similarity import (
-    BEHIND,
-    MAPS,
-    MatchFusion,
-    MatchingReduce,
-    lengths_of_patches,
-    similarity_maps,
-)
+from lastseen.model.similarity_maps import COMMON_MAPS, SimilarityFusion, similarity_maps
 
-TINY = BackboneConfig(dim=32, depth=2, heads=2)
+
+def unit(*shape, seed=0):
+    return F.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-3)
 
 
 @torch.no_grad()
 def test_similarity_maps_are_highest_where_the_querys_patch_is():
-    generator = torch.Generator().manual_seed(0)
-    frames = F.normalize(torch.randn(1, 2, 16, 8, 8, generator=generator), dim=2)
-    query = F.normalize(torch.randn(1, 16, 8, 8, generator=generator), dim=1)
-    query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, :, None, None]
-    maps = similarity_maps(frames, query)
-    assert maps.shape == (1, 2, MAPS + 2, 8, 8)
-    likest, below, to_peak = maps[0, :, 0], maps[0, :, -4], maps[0, :, -3]
-    assert likest.flatten().argmax() == 64 + 5 * 8 + 6
-    assert likest[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
+    frames, query = unit(1, 2, 16, 8, 8), unit(1, 1, 16, 8, 8, seed=1)
+    query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, None, :, None, None]
+    maps, similarity = similarity_maps(frames, query_of(query))
+    assert maps.shape == (1, 2, COMMON_MAPS + 2, 8, 8)
+    best, below, to_peak = maps[0, :, 0], maps[0, :, -4], maps[0, :, -3]
+    assert torch.equal(similarity[0], best)  # without background they are the same
+    assert best.flatten().argmax() == 64 + 5 * 8 + 6
+    assert best[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
     assert below[1, 5, 6] == 0
     assert below.max() == 0
     assert to_peak[1, 5, 6].item() == pytest.approx(1, abs=1e-4)
-    query[..., 2:4, 2:4] = 0  # not the thing's: now that patch does not count
-    assert similarity_maps(frames, query)[0, 1, 0, 5, 6] < 0.9
+    query[..., 2:4, 2:4] = 0  # not on the thing: now that patch does not count
+    assert similarity_maps(frames, query_of(query))[0][0, 1, 0, 5, 6] < 0.9
 
 
 @torch.no_grad()
 def test_a_thing_that_fills_a_small_picture_is_compared_patch_by_patch():
-    generator = torch.Generator().manual_seed(0)
-    frames = F.normalize(torch.randn(1, 1, 16, 32, 32, generator=generator), dim=2)
-    likest = {}
+    frames, best = unit(1, 1, 16, 32, 32), {}
     for side in (16, 32, 64):
-        query = F.normalize(torch.randn(1, 16, side, side, generator=generator), dim=1)
-        query[0, :, 4, 7] = frames[0, 0, :, 20, 9]
-        maps = similarity_maps(frames, query)
-        assert maps.shape == (1, 1, MAPS + 2, 32, 32)
-        likest[side] = maps[0, 0, 0, 20, 9].item()
-    assert likest[16] == pytest.approx(1, abs=1e-4)
-    assert max(likest[32], likest[64]) < 0.95  # there it is one of 4 or of 16 that are averaged
-
-
-@torch.no_grad()
-def test_a_fitted_projection_keeps_similarities():
-    generator = torch.Generator().manual_seed(0)
-    basis = torch.randn(8, 64, generator=generator)
-    features = torch.einsum("nkhw,kc->nchw", torch.randn(4, 8, 8, 8, generator=generator), basis)
-    reduce = MatchingReduce(64, 0, 16)
-
-    def similarities(vectors):
-        unit = F.normalize(vectors.flatten(2), dim=1)
-        return unit.transpose(1, 2) @ unit
-
-    before = (similarities(reduce(features)) - similarities(features)).abs().max()
-    reduce.fit(features)
-    after = (similarities(reduce(features)) - similarities(features)).abs().max()
-    assert after < 1e-4 < before
+        query = unit(1, 1, 16, side, side, seed=side)
+        query[0, 0, :, 4, 7] = frames[0, 0, :, 20, 9]
+        maps, _ = similarity_maps(frames, query_of(query))
+        assert maps.shape == (1, 1, COMMON_MAPS + 2, 32, 32)
+        best[side] = maps[0, 0, 0, 20, 9].item()
+    assert best[16] == pytest.approx(1, abs=1e-4)
+    assert max(best[32], best[64]) < 0.95  # there it is one of 4 or of 16 that are averaged
 
 
 def test_maps_are_jittered_in_training_only():
-    fusion = MatchFusion(16)
-    frames, query = (F.normalize(torch.randn(shape), dim=-3) for shape in ((2, 3, 8, 8, 8), (2, 8, 8, 8)))
-    fusion.eval()
-    assert torch.equal(fusion(frames, query)[0], fusion(frames, query)[0])
-    fusion.train()
-    assert not torch.equal(fusion(frames, query)[0], fusion(frames, query)[0])
+    fusion = SimilarityFusion(16, (1.0,))
+    frames, query = unit(2, 3, 8, 8, 8), query_of(unit(2, 1, 8, 8, 8))
+    for training in (False, True):
+        fusion.train(training)
+        same = [torch.equal(*pair) for pair in zip(fusion(frames, query), fusion(frames, query))]
+        assert same == [not training] * 2
 
 
-ON_MAPS = VQLoCConfig(
-    backbone=BackboneConfig(dim=32, depth=1, heads=2), clip_length=4, dim=16, fusion="match", match_dim=8
+ON_MAPS = SimilarityConfig(
+    backbone=BackboneConfig(dim=8, depth=1, heads=1),
+    clip_length=4,
+    dim=16,
+    query_scales=(1.0,),
+    query_size=448,
+    background_cosine=None,
 )
 
 
-def test_heads_on_maps_begin_with_what_likeness_says():
-    """Untrained, the best candidate is on the likest patch, and its logit grows with the likeness."""
-    model = VQLoC.from_config(replace(ON_MAPS, fine=True)).eval()
-    query = F.normalize(torch.randn(1, 8, 32, 32), dim=1)
-    frames = F.normalize(torch.randn(1, 4, 8, 32, 32), dim=2) * 0.3
+def test_an_untrained_head_scores_by_the_similarity_prior():
+    """The best candidate is on the most similar patch, and its logit grows with the cosine."""
+    model = SimilarityModel.from_config(ON_MAPS).eval()
+    query, frames = unit(1, 1, 8, 32, 32), unit(1, 4, 8, 32, 32, seed=1) * 0.3
     for time, (row, column, length) in enumerate([(3, 5, 0.8), (20, 9, 0.9), (31, 31, 1.0), (0, 0, 0.7)]):
-        frames[0, time, :, row, column] = length * F.normalize(F.avg_pool2d(query, 2)[0, :, 2, 2], dim=0)
+        frames[0, time, :, row, column] = length * F.normalize(F.avg_pool2d(query[0], 2)[0, :, 2, 2], dim=0)
     with torch.no_grad():
-        boxes, logits = model.localize(frames, query).best()
+        boxes, logits = model.localize(frames, query_of(query)).best()
     assert logits[0].tolist() == pytest.approx([1.8, 3.0, 4.2, 0.6], abs=0.05)
     centres = (boxes[0, :, :2] + boxes[0, :, 2:]) / 2 * 32
     for centre, place in zip(centres.tolist(), [(5.5, 3.5), (9.5, 20.5), (31.5, 31.5), (0.5, 0.5)]):
         assert centre == pytest.approx(place, abs=1.1)
 
 
-@pytest.mark.parametrize("say", [1.0, 0.25, 0.0])
-def test_heads_choose_the_candidate_and_have_their_say_in_how_sure_it_is(say):
+@torch.no_grad()
+def test_the_head_chooses_the_candidate_and_its_weight_scales_the_score():
     torch.manual_seed(0)
-    model = VQLoC.from_config(replace(ON_MAPS, heads_say=say)).eval()
+    model = SimilarityModel.from_config(ON_MAPS).eval()
     torch.nn.init.normal_(model.head.score.weight, std=0.3)
-    frames, query = (F.normalize(torch.randn(shape), dim=-3) for shape in ((1, 4, 8, 32, 32), (1, 8, 32, 32)))
-    with torch.no_grad():
-        seen, likest = model.correspondence(frames, query)
-        own = model.head(*model.propagation(seen))
-        alike = model.likeness(likest, own.logits.shape[-1], 16)
-        boxes, logits = model.localize(frames, query).best()
-    both = own.logits + alike
+    frames, query = unit(1, 4, 8, 32, 32), query_of(unit(1, 1, 8, 32, 32, seed=1))
+    fused, similarity = model.correspondence(frames, query)
+    own = model.head(*model.propagation(fused))
+    prior = model.prior(similarity, own.logits.shape[-1])
+    both = own.logits + prior
     choice = both.argmax(-1)
-    assert not torch.equal(choice, alike.argmax(-1))
-    assert torch.equal(boxes, own.boxes.take_along_dim(choice[..., None, None], 2).squeeze(2))
-    wanted = alike.amax(-1) + say * (both.amax(-1) - alike.amax(-1))
-    assert logits == pytest.approx(wanted, abs=1e-5)
+    assert not torch.equal(choice, prior.argmax(-1))
+    for weight in (1.0, 0.25, 0.0):
+        model.config = replace(ON_MAPS, head_score_weight=weight)
+        boxes, logits = model.localize(frames, query).best()
+        assert torch.equal(boxes, own.boxes.take_along_dim(choice[..., None, None], 2).squeeze(2))
+        wanted = prior.amax(-1) + weight * (both.amax(-1) - prior.amax(-1))
+        assert logits == pytest.approx(wanted, abs=1e-5)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
-def test_a_query_crop_shows_the_thing_where_it_says(share):
+def test_a_query_crop_shows_the_thing_where_it_says():
     """Also at a corner of the picture, where the square reaches out of it."""
     for x1, y1, x2, y2 in ((40, 30, 60, 70), (0, 0, 12, 20), (150, 90, 160, 120)):
         picture = torch.zeros(120, 160, 3, dtype=torch.uint8)
         picture[y1:y2, x1:x2] = 255
         box = Box(x1, y1, x2, y2)
-        crop = query_crop(picture, box, 112, share)
-        assert crop.shape == (1, 3, 112, 112)
-        a, b, c, d = (box_in_crop(picture, box, share) * 112).tolist()
-        # Repeated edges may be white, too: the thing's own place must be.
-        assert crop[0, 0, round(b) + 2 : round(d) - 2, round(a) + 2 : round(c) - 2].min() > 0.8
-        if share < 1:
-            assert max(c - a, d - b) == pytest.approx(112 * share, abs=3)
+        for scale in (1.0, 0.5, 0.25):
+            crop = query_crop(picture, box, 112, scale)
+            assert crop.shape == (1, 3, 112, 112)
+            a, b, c, d = (box_in_crop(picture, box, scale) * 112).tolist()
+            # Repeated edges may be white, too: the thing's own place must be.
+            assert crop[0, 0, round(b) + 2 : round(d) - 2, round(a) + 2 : round(c) - 2].min() > 0.8
+            if scale < 1:
+                assert max(c - a, d - b) == pytest.approx(112 * scale, abs=3)
 
 
 def test_patches_inside_a_box_are_those_whose_middle_is_in_it():
@@ -153,96 +135,98 @@ def test_patches_inside_a_box_are_those_whose_middle_is_in_it():
 THE_MIDDLE, EVERYTHING = torch.tensor([[0.25, 0.25, 0.75, 0.75]]), torch.tensor([[0.0, 0.0, 1.0, 1.0]])
 
 
-def pictured(likeness):
-    """Features [1, 3, 8, 8] of a picture whose middle has patches so like all that is around them: [4, 4]"""
+def kept_of(similarity, shown=EVERYTHING, cosine=0.7):
+    """Which patches of the middle are not background, if they are so similar to all around them: [4, 4]"""
     features = torch.zeros(1, 3, 8, 8)
     features[:, 0] = 1.0
-    features[0, 0, 2:6, 2:6], features[0, 1, 2:6, 2:6] = likeness, (1 - likeness**2).sqrt()
-    return features
+    features[0, 0, 2:6, 2:6], features[0, 1, 2:6, 2:6] = similarity, (1 - similarity**2).sqrt()
+    inside = patches_inside(THE_MIDDLE, 8)
+    background = background_patches(features, inside, shown, cosine)
+    assert background.dtype == torch.bool and background.shape == inside.shape
+    assert not background[inside == 0].any()
+    assert torch.equal(background, background_patches(features, inside > 0, shown, cosine))
+    return ~background[0, 0, 2:6, 2:6]
 
 
-def kept_of(likeness, pictures=EVERYTHING, background=0.7):
-    """Which patches of the middle count as the thing: [4, 4]"""
-    lengths = lengths_of_patches(pictured(likeness), patches_inside(THE_MIDDLE, 8), pictures, background)
-    assert set(lengths.unique().tolist()) <= {1.0, BEHIND}
-    return (lengths == 1)[0, 0, 2:6, 2:6]
+def test_patches_that_look_like_the_surroundings_are_background():
+    similarity = torch.full((4, 4), 0.9)
+    similarity[:, 1:3] = 0.2  # a post in the middle of its box
+    assert kept_of(similarity).tolist() == [[False, True, True, False]] * 4
+    assert kept_of(similarity, cosine=0.95).all()
 
 
-def test_what_is_behind_the_thing_does_not_count_as_the_thing():
-    likeness = torch.full((4, 4), 0.9)
-    likeness[:, 1:3] = 0.2  # a post in the middle of its box
-    assert kept_of(likeness).tolist() == [[False, True, True, False]] * 4
-    assert kept_of(likeness, background=0.95).all()
+def test_a_thing_that_looks_like_its_surroundings_keeps_the_least_similar_patches():
+    similarity = torch.linspace(0.8, 0.95, 16).view(4, 4)
+    assert kept_of(similarity).flatten().tolist() == [True] * 7 + [False] * 9
 
 
-def test_a_thing_that_is_all_like_its_surroundings_keeps_what_is_least():
-    likeness = torch.linspace(0.8, 0.95, 16).view(4, 4)
-    assert kept_of(likeness).flatten().tolist() == [True] * 7 + [False] * 9
-
-
-def test_repeated_edges_tell_nothing_about_surroundings():
-    likeness = torch.full((4, 4), 0.9)
-    likeness[:, 1:3] = 0.2
-    assert kept_of(likeness, THE_MIDDLE).all()
+def test_repeated_edges_are_not_surroundings():
+    similarity = torch.full((4, 4), 0.9)
+    similarity[:, 1:3] = 0.2
+    assert kept_of(similarity, THE_MIDDLE).all()
     picture = torch.zeros(60, 100, 3, dtype=torch.uint8)
     shown = picture_in_crop(picture, Box(0, 20, 20, 40), 0.5)  # a square of 40 px from (-10, 10) on
     assert shown.tolist() == [0.25, 0.0, 1.0, 1.0]
 
 
-def test_what_is_behind_tells_when_and_not_where():
-    side, generator = 8, torch.Generator().manual_seed(0)
-    frames = F.normalize(torch.randn(1, 1, 16, 8, 8, generator=generator), dim=2)
-    query = torch.zeros(1, 16, side, side)
-    its, behind = frames[0, 0, :, 2, 2], frames[0, 0, :, 6, 6]
-    query[0, :, : side // 2] = its[:, None, None]
-    query[0, :, side // 2 :] = behind[:, None, None]
-    plain = similarity_maps(frames, query)
+@torch.no_grad()
+def test_background_counts_for_the_prior_and_not_for_the_maps():
+    frames, query = unit(1, 1, 16, 8, 8), torch.zeros(1, 1, 16, 8, 8)
+    query[0, 0, :, :4] = frames[0, 0, :, 2, 2][:, None, None]
+    query[0, 0, :, 4:] = frames[0, 0, :, 6, 6][:, None, None]
+    plain, _ = similarity_maps(frames, query_of(query))
     assert plain[0, 0, 0, 6, 6].item() == pytest.approx(1, abs=1e-4)
-    torch.testing.assert_close(similarity_maps(frames, query, knows_behind=True)[:, :, :-1], plain)
-    query[0, :, side // 2 :] *= BEHIND
-    maps = similarity_maps(frames, query, knows_behind=True)[0, 0]
-    assert maps.shape[0] == MAPS + 2 + 1
-    assert maps[0, 2, 2].item() == pytest.approx(1, abs=1e-4)
-    assert maps[0, 6, 6] < 0.9
-    torch.testing.assert_close(maps[-1], plain[0, 0, 0])
-
-
-def test_background_is_of_a_query_that_is_masked():
-    with pytest.raises(ValueError, match="query_background needs mask_query"):
-        replace(ON_MAPS, mask_query=False, query_background=0.7)
-    with pytest.raises(ValueError, match="query_size of at most 224, got 448"):
-        replace(ON_MAPS, mask_query=True, query_background=0.7)
+    background = torch.zeros(1, 1, 8, 8, dtype=torch.bool)
+    background[..., 4:, :] = True
+    masked = EncodedQuery(query, torch.ones_like(background), background)
+    maps, similarity = similarity_maps(frames, masked)
+    assert maps[0, 0, 0, 2, 2].item() == pytest.approx(1, abs=1e-4)
+    assert maps[0, 0, 0, 6, 6] < 0.9
+    torch.testing.assert_close(similarity[0, 0], plain[0, 0, 0])
 
 
 @torch.no_grad()
-def test_a_model_that_knows_what_is_behind_asks_for_the_same_picture_otherwise():
-    plain = VQLoC.from_config(replace(ON_MAPS, mask_query=True, query_size=224)).eval()
-    knowing = VQLoC.from_config(replace(plain.config, query_background=-1.0)).eval()
-    knowing.load_state_dict(plain.state_dict())
+def test_background_of_a_query_does_not_change_which_frames_are_similar():
+    plain = random_model(replace(SMALL_MAPS, background_cosine=None))
+    knowing = random_model(replace(SMALL_MAPS, background_cosine=-1.0))
     picture = torch.randint(0, 256, (200, 300, 3), dtype=torch.uint8)
-    views = [model.encode_view(picture, Box(100, 60, 160, 180)) for model in (plain, knowing)]
-    lengths = [view.norm(dim=0) for view in views]
-    assert torch.equal(lengths[0] > 0.1, lengths[1] > 0.1)
-    of_its_own = (lengths[1] > 0.75).sum() / (lengths[1] > 0.1).sum()
-    assert 0.39 < of_its_own < 0.45  # the least that is kept
-    frames = F.normalize(torch.randn(4, 8, 32, 32), dim=1)
-    when = [model.correspondence(frames[None], view[None])[1] for model, view in zip((plain, knowing), views)]
-    torch.testing.assert_close(*when)
+    one, other = (model.encode_query(picture, Box(100, 60, 160, 180)) for model in (plain, knowing))
+    assert torch.equal(one.vectors, other.vectors) and torch.equal(one.on_thing, other.on_thing)
+    assert not one.background.any()
+    assert not (other.background & ~other.on_thing).any()
+    shares = (other.background.sum((1, 2)) / other.on_thing.sum((1, 2))).tolist()
+    assert all(0.45 <= share <= 0.6 for share in shares)  # the rest is the least that is kept
+    frames = unit(1, 4, 32, 16, 16)
+    found = [model.correspondence(frames, q.as_batch())[1] for model, q in ((plain, one), (knowing, other))]
+    torch.testing.assert_close(*found)
 
 
 @torch.no_grad()
-def test_training_asks_with_what_inference_asks_with():
-    config = replace(ON_MAPS, mask_query=True, query_size=224, query_shares=(1.0, 0.5), query_background=0.1)
-    model = VQLoC.from_config(config).eval()
+def test_training_uses_the_query_that_inference_uses():
+    model = random_model(SMALL_MAPS)
+    config = model.config
     picture, box = torch.randint(0, 256, (200, 300, 3), dtype=torch.uint8), Box(100, 60, 160, 180)
-    wanted = model.encode_view(picture, box)
-    crops = torch.cat([query_crop(picture, box, 224, share) for share in config.query_shares])
-    features = model.backbone(normalised(crops))
-    places, shown = places_in_crops(picture, box, config.query_shares)
-    inside = patches_inside(places, config.query_side)
-    lengths = inside * lengths_of_patches(features, inside, shown, 0.1)
-    assert set(lengths.unique().tolist()) == {0.0, BEHIND, 1.0}
-    clips = torch.randn(1, 2, config.backbone.channels, config.side, config.side)
-    queries = (features * inside).flatten(0, 1)[None]
-    _, query = model.encode_together(clips, queries, lengths[:, 0][None])
-    torch.testing.assert_close(query[0], wanted)
+    wanted = model.encode_query(picture, box)
+    assert wanted.background.any() and not wanted.on_thing.all()
+    crops, boxes, shown = query_crops(picture, box, config.query_size, config.query_scales)
+    pictures = normalised(crops)[None]
+    features = model.backbone(normalised(crops))[None]
+    frames = torch.randn(1, 2, 3, config.image_size, config.image_size)
+    kept = torch.randn(1, 2, config.backbone.channels, config.side, config.side)
+    for clips, queries in ((frames, pictures), (kept, features)):
+        _, query = model.encode_together(clips, queries, boxes[None], shown[None])
+        found = query.row(0)
+        torch.testing.assert_close(found.vectors, wanted.vectors, rtol=0, atol=0)
+        assert torch.equal(found.on_thing, wanted.on_thing)
+        assert torch.equal(found.background, wanted.background)
+
+
+def test_an_encoded_query_moves_as_a_whole():
+    query = query_of(unit(2, 1, 4, 2, 2))
+    half = query.to(dtype=torch.float16)
+    assert half.vectors.dtype == torch.float16 and half.on_thing.dtype == torch.bool
+    one = half.row(1)
+    assert one.vectors.shape == (1, 4, 2, 2) and one.background.shape == (1, 2, 2)
+    assert torch.equal(one.as_batch().vectors, half.vectors[1:])
+    plain = EncodedQuery(torch.zeros(2, 3)).to(torch.device("cpu"), torch.float64)
+    assert plain.vectors.dtype == torch.float64 and plain.as_batch().row(0).on_thing is None

@@ -5,6 +5,7 @@ import io
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_the_curve_is_svg_with_every_score(page, predictions):
 
 
 def test_the_curve_greys_out_what_was_not_searched(predictions, track):
-    curve = score_curve(predictions, 10.0, [track, track])
+    curve = score_curve(answer_of(SimpleNamespace(duration_s=10.0), [track, track], None, predictions))
     svg = next(ET.fromstring(curve_html(curve)).iter("svg"))
     assert {rect.get("class") for rect in svg.iter("rect")} == {"unsearched", "other", "chosen"}
 

@@ -17,15 +17,15 @@ from lastseen.errors import TrainError
 from lastseen.model import Backbone, BackboneConfig
 from lastseen.model.inputs import MEAN, STD
 from lastseen.train.backbone_stage import (
-    Matcher,
-    MatchingConfig,
+    BackboneStageConfig,
+    PatchScorer,
     draw_pairs,
-    matching_loss,
+    patch_loss,
     patch_precision,
     sampled_tokens,
     save_backbone,
     score_loss,
-    train_matching,
+    train_backbone,
 )
 from lastseen.train.checkpoint import RunFolder
 from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, WalkPairs
@@ -33,7 +33,7 @@ from lastseen.weights import load_backbone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-QUICK = MatchingConfig(
+QUICK = BackboneStageConfig(
     depth=2,
     first_block=1,
     steps=6,
@@ -66,8 +66,8 @@ class Squares:
                 frames[group, place, :, part[0], part[1]] = colours[group, place, :, None, None]
                 labels[group, place, place, row : row + 2, column : column + 2] = RIGHT
         queries = colours[..., None, None].expand(-1, -1, -1, 14 * QUERY_SIDE, 14 * QUERY_SIDE)
-        on_it = torch.ones(groups, 3, QUERY_SIDE, QUERY_SIDE, dtype=torch.bool)
-        return Pairs(frames=frames, queries=queries, on_it=on_it, labels=labels)
+        on_thing = torch.ones(groups, 3, QUERY_SIDE, QUERY_SIDE, dtype=torch.bool)
+        return Pairs(frames=frames, queries=queries, on_thing=on_thing, labels=labels)
 
 
 def tiny_backbone(**changes):
@@ -83,12 +83,12 @@ def test_the_loss_falls_and_the_right_patches_come_first():
     """On one batch, again and again; its light changes from step to step."""
     config = replace(QUICK, steps=40, first_block=0)
     backbone = tiny_backbone(final_norm=False)
-    matcher = Matcher()
+    matcher = PatchScorer()
     optimiser = torch.optim.Adam([*backbone.parameters(), *matcher.parameters()], lr=2e-3)
     pairs = [Squares().draw(4, np.random.default_rng(0))]
     losses, hits = [], []
     for step in range(config.steps):
-        loss, right = matching_loss(backbone, matcher, pairs, config, np.random.default_rng(step))
+        loss, right = patch_loss(backbone, matcher, pairs, config, np.random.default_rng(step))
         optimiser.zero_grad()
         torch.autograd.backward([loss])
         optimiser.step()
@@ -102,7 +102,7 @@ def test_training_makes_a_backbone_better_at_what_it_is_trained_on(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.claim({})
     config = replace(QUICK, steps=40, groups=2, first_block=0, log_every=1)
-    train_matching(config, Squares(), None, start=tiny_backbone(), folder=folder)
+    train_backbone(config, Squares(), None, start=tiny_backbone(), folder=folder)
     lines = [json.loads(line) for line in folder.log.read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 41))
     losses = [line["loss"] for line in lines]
@@ -112,7 +112,7 @@ def test_training_makes_a_backbone_better_at_what_it_is_trained_on(tmp_path):
 def test_only_blocks_from_the_first_that_learns_change():
     start = tiny_backbone(depth=4)
     before = state_of(start)
-    trained = train_matching(replace(QUICK, depth=3, first_block=1, steps=2), Squares(), None, start=start)
+    trained = train_backbone(replace(QUICK, depth=3, first_block=1, steps=2), Squares(), None, start=start)
     assert len(trained.blocks) == 3
     assert trained.config.blocks == (2,)
     assert not trained.config.final_norm
@@ -124,18 +124,18 @@ def test_only_blocks_from_the_first_that_learns_change():
     assert all(torch.equal(value, before[name]) for name, value in start.state_dict().items())
     for first in (3, -1):
         with pytest.raises(TrainError, match="first_block must be 0 to 2"):
-            train_matching(replace(QUICK, depth=3, first_block=first), Squares(), None, start=start)
+            train_backbone(replace(QUICK, depth=3, first_block=first), Squares(), None, start=start)
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     folders = [RunFolder(tmp_path / name) for name in ("whole", "stopped")]
     for folder in folders:
         folder.claim({"any": "config"})
-    whole = train_matching(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[0])
+    whole = train_backbone(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[0])
     for done in (1, 2, 3):  # no time at all: one step each
-        train_matching(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[1], minutes=0)
+        train_backbone(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[1], minutes=0)
         assert folders[1].numbers()[-1] == done
-    again = train_matching(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[1])
+    again = train_backbone(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[1])
     ours, theirs = again.state_dict(), whole.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     for name in ("model", "optimizer"):
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
         assert all(torch.equal(one[key], other[key]) for key in one), name
     assert folders[0].log.read_text() == folders[1].log.read_text()
     # A run that is over gives its backbone again, and does nothing.
-    finished = train_matching(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[0])
+    finished = train_backbone(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[0])
     assert all(torch.equal(value, theirs[name]) for name, value in finished.state_dict().items())
     assert whole.blocks[1].mlp.fc1.weight.ne(tiny_backbone().blocks[1].mlp.fc1.weight).any()
 
@@ -200,9 +200,9 @@ def test_patches_that_do_not_count_have_no_say_in_the_loss():
 
 def test_only_the_things_own_patches_stand_for_a_query():
     features = torch.arange(36.0).view(1, 1, SIDE, SIDE)
-    on_it = torch.zeros(1, SIDE, SIDE, dtype=torch.bool)
-    on_it[0, 1, 2:4] = True
-    tokens = sampled_tokens(features, on_it, 50, torch.Generator().manual_seed(0))
+    on_thing = torch.zeros(1, SIDE, SIDE, dtype=torch.bool)
+    on_thing[0, 1, 2:4] = True
+    tokens = sampled_tokens(features, on_thing, 50, torch.Generator().manual_seed(0))
     assert set(tokens.flatten().tolist()) == {8.0, 9.0}
 
 
@@ -274,12 +274,12 @@ def test_the_command_trains_a_backbone_on_walks_that_are_there(run, tmp_path):
         "data.walks": 2,
         "data.photos": 0,
         "backbone": tmp_path / "start.safetensors",
-        "matching.depth": 1,
-        "matching.first_block": 0,
-        "matching.steps": 2,
-        "matching.groups": 1,
-        "matching.photo_share": 0,
-        "matching.log_every": 1,
+        "stage.depth": 1,
+        "stage.first_block": 0,
+        "stage.steps": 2,
+        "stage.groups": 1,
+        "stage.photo_share": 0,
+        "stage.log_every": 1,
     }
     given = [f"--set={name}={value}" for name, value in settings.items()]
     command = ["train", tmp_path / "out", "--recipe", "backbone_small", "--device", "cpu", *given]
@@ -294,7 +294,7 @@ def test_the_command_trains_a_backbone_on_walks_that_are_there(run, tmp_path):
     assert not torch.equal(trained.blocks[0].attn.qkv.weight, start.half().float().blocks[0].attn.qkv.weight)
     assert torch.equal(trained.patch_embed.proj.weight, start.patch_embed.proj.weight)
     # What does not fit is one line.
-    status, _, err = run(*command[:2], "--recipe", "backbone_small", *given, "--set=matching.lr=1")
-    assert status and "another config (matching.lr differ)" in err and err.count("\n") == 1
-    status, _, err = run("train", tmp_path / "deep", *command[2:], "--set=matching.depth=5")
-    assert status and "the backbone has 2 blocks, matching.depth is 5" in err and err.count("\n") == 1
+    status, _, err = run(*command[:2], "--recipe", "backbone_small", *given, "--set=stage.lr=1")
+    assert status and "another config (stage.lr differ)" in err and err.count("\n") == 1
+    status, _, err = run("train", tmp_path / "deep", *command[2:], "--set=stage.depth=5")
+    assert status and "the backbone has 2 blocks, stage.depth is 5" in err and err.count("\n") == 1

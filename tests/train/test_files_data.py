@@ -92,7 +92,7 @@ def test_the_frame_is_padded_with_the_models_grey_and_the_query_is_the_square_ar
     grey = (torch.tensor(0.5) - torch.tensor(MEAN)) / torch.tensor(STD)
     above = batch.clips[:, :, :, : letterbox.top]
     assert torch.allclose(above, grey[:, None, None].expand_as(above))
-    for query in batch.queries:
+    for query in batch.queries[:, 0]:
         assert yellow(query).tolist() == pytest.approx([0, 0, 1, 1], abs=0.03)
 
 

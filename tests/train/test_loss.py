@@ -45,29 +45,29 @@ def case(number):
     return found, Predictions(boxes, logits), truth, visible, torch.from_numpy(found["before_query"])
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_the_published_assignment_is_reproduced(number):
-    found, _, truth, visible, _ = case(number)
-    positive = assign_published(truth, visible, ANCHORS)
-    assert positive.flatten().nonzero()[:, 0].tolist() == found["positive_idx"].tolist()
+def test_the_published_assignment_is_reproduced():
+    for number in range(6):
+        found, _, truth, visible, _ = case(number)
+        positive = assign_published(truth, visible, ANCHORS)
+        assert positive.flatten().nonzero()[:, 0].tolist() == found["positive_idx"].tolist()
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 4, 5])
-def test_the_published_losses_are_reproduced(number):
-    found, predictions, truth, visible, counted = case(number)
-    positive = assign_published(truth, visible, ANCHORS)
-    targets = Targets(truth, positive, counted, visible.new_zeros(len(visible), 0))
-    config = LossConfig(score="focal", score_weight=100)
-    ours = losses(predictions, None, targets, count(targets, config), config)
-    for name, value in (
-        ("center", ours.centre),
-        ("hw", ours.size),
-        ("giou", ours.giou),
-        ("prob_focal", ours.score),
-    ):
-        assert value.item() == pytest.approx(found[f"loss_{name}"].item(), rel=1e-5), name
-    parts = ours.centre + ours.size + 0.3 * ours.giou + 100 * ours.score
-    assert ours.total.item() == pytest.approx(parts.item())
+def test_the_published_losses_are_reproduced():
+    for number in [0, 1, 2, 4, 5]:
+        found, predictions, truth, visible, counted = case(number)
+        positive = assign_published(truth, visible, ANCHORS)
+        targets = Targets(truth, positive, counted, visible.new_zeros(len(visible), 0))
+        config = LossConfig(score="focal", score_weight=100)
+        ours = losses(predictions, None, targets, count(targets, config), config)
+        for name, value in (
+            ("center", ours.centre),
+            ("hw", ours.size),
+            ("giou", ours.giou),
+            ("prob_focal", ours.score),
+        ):
+            assert value.item() == pytest.approx(found[f"loss_{name}"].item(), rel=1e-5), name
+        parts = ours.centre + ours.size + 0.3 * ours.giou + 100 * ours.score
+        assert ours.total.item() == pytest.approx(parts.item())
 
 
 def test_frames_after_the_question_do_not_count_and_without_a_thing_there_is_no_box_loss():
@@ -127,7 +127,7 @@ def batch(visible, **fields):
     b, t = visible.shape
     return Batch(
         clips=torch.zeros(b, t, 3, 1, 1),
-        queries=torch.zeros(b, 3, 1, 1),
+        queries=torch.zeros(b, 1, 3, 1, 1),
         boxes_unit=torch.tensor([0.3, 0.3, 0.6, 0.6]).expand(b, t, 4),
         visible=visible,
         unrelated=~torch.eye(b, dtype=torch.bool),

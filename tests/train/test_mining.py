@@ -42,31 +42,33 @@ def test_mined_logits_are_those_of_the_query_on_the_other_clip():
     model = VQLoC.from_config(config).eval()
     for layer in (model.head.score, model.head.box):
         torch.nn.init.normal_(layer.weight, std=0.1)
-    clips, queries = torch.randn(4, 4, 3, 112, 112), torch.randn(4, 3, 112, 112)
+    clips, queries = torch.randn(4, 4, 3, 112, 112), torch.randn(4, 1, 3, 112, 112)
     unrelated = ~torch.eye(4, dtype=torch.bool)
     partners = choose_partners(unrelated, 4, MiningConfig(pairs_per_query=2, mined_frames=2), seed=0, step=0)
     with torch.no_grad():
         features, query = model.encode_together(clips, queries)
         predictions, mined = localize_with_partners(model, features, query, partners)
         assert mined.shape == (4, 4, 3072)
-        plain = model(clips, queries)
+        plain = model(clips, queries[:, 0])
         assert torch.allclose(predictions.logits, plain.logits, atol=1e-5)
         assert torch.allclose(predictions.boxes, plain.boxes, atol=1e-5)
         for row in range(4):
             for pair in range(2):
                 run = features[partners.clips[row, pair], partners.frames[row, pair]]
-                alone = model.localize(run[None], query[row, None]).logits[0]
+                alone = model.localize(run[None], query.row(row).as_batch()).logits[0]
                 assert torch.allclose(mined[row, 2 * pair : 2 * pair + 2], alone, atol=1e-5)
 
 
 def test_backbone_features_stand_in_for_pictures():
     torch.manual_seed(0)
     model = VQLoC.from_config(tiny().model).eval()
-    clips, queries = torch.randn(2, 3, 3, 112, 112), torch.randn(2, 3, 112, 112)
+    clips, queries = torch.randn(2, 3, 3, 112, 112), torch.randn(2, 1, 3, 112, 112)
     with torch.no_grad():
-        kept = model.backbone(clips.flatten(0, 1)).unflatten(0, (2, 3)), model.backbone(queries)
-        for ours, theirs in zip(model.encode_together(*kept), model.encode_together(clips, queries)):
-            assert torch.allclose(ours, theirs, atol=1e-6)
+        kept = model.backbone(clips.flatten(0, 1)).unflatten(0, (2, 3)), model.backbone(queries[:, 0])
+        features, query = model.encode_together(kept[0], kept[1][:, None])
+        same_features, same_query = model.encode_together(clips, queries)
+    assert torch.allclose(features, same_features, atol=1e-6)
+    assert torch.allclose(query.vectors, same_query.vectors, atol=1e-6)
 
 
 def test_no_pairs_is_no_mining_and_an_impossible_number_is_refused():

@@ -33,8 +33,8 @@ from lastseen.train.pairs import (
     ZOOM,
     PhotoPairs,
     WalkPairs,
+    photometric_jitter,
     place_for,
-    varied,
 )
 from lastseen_synth.assets import Credit, Picture
 
@@ -85,9 +85,9 @@ def drawn():
 COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "yellow": YELLOW, "purple": PURPLE, "cyan": CYAN}
 
 
-def colour_asked_for(query, on_it):
+def colour_asked_for(query, on_thing):
     """What most of the query's own patches show."""
-    shown = at_patches(query)[on_it]
+    shown = at_patches(query)[on_thing]
     shares = {name: is_colour(shown, colour).float().mean().item() for name, colour in COLOURS.items()}
     best = max(shares, key=shares.get)
     assert shares[best] > 0.85  # a row of patches may lie on the thing's edge
@@ -97,7 +97,7 @@ def colour_asked_for(query, on_it):
 def test_pairs_have_the_shapes_they_promise(drawn):
     assert drawn.frames.shape == (8, FRAMES_A_GROUP, 3, SIZE_PX, SIZE_PX)
     assert drawn.queries.shape == (8, 2 * FRAMES_A_GROUP, 3, QUERY_PX, QUERY_PX)
-    assert drawn.on_it.shape == (8, 2 * FRAMES_A_GROUP, QUERY_SIDE, QUERY_SIDE)
+    assert drawn.on_thing.shape == (8, 2 * FRAMES_A_GROUP, QUERY_SIDE, QUERY_SIDE)
     assert (SIZE_PX, QUERY_PX) == (14 * SIDE, 14 * QUERY_SIDE)
     assert drawn.labels.shape == (8, 2 * FRAMES_A_GROUP, FRAMES_A_GROUP, SIDE, SIDE)
     assert set(drawn.labels.unique().tolist()) == {RIGHT, WRONG, IGNORED}
@@ -108,9 +108,9 @@ def test_every_right_patch_shows_the_thing_that_the_query_shows_and_no_wrong_one
     asked = set()
     for group in range(8):
         frames = at_patches(drawn.frames[group])
-        for query, on_it, labels in zip(drawn.queries[group], drawn.on_it[group], drawn.labels[group]):
-            assert on_it.any()
-            colour = colour_asked_for(query, on_it)
+        for query, on_thing, labels in zip(drawn.queries[group], drawn.on_thing[group], drawn.labels[group]):
+            assert on_thing.any()
+            colour = colour_asked_for(query, on_thing)
             asked.add(colour)
             # Half of the middle's pixels may lie beyond an edge that goes through it.
             shows = is_colour(frames, colour, 0.5)
@@ -124,8 +124,8 @@ def test_no_pixel_of_a_wrong_patch_is_the_things(drawn):
     """And patches that do not count are few: around the thing."""
     for group in range(2):
         frames = drawn.frames[group]
-        for query, on_it, labels in zip(drawn.queries[group], drawn.on_it[group], drawn.labels[group]):
-            pixels = is_colour(frames.movedim(1, -1), colour_asked_for(query, on_it))
+        for query, on_thing, labels in zip(drawn.queries[group], drawn.on_thing[group], drawn.labels[group]):
+            pixels = is_colour(frames.movedim(1, -1), colour_asked_for(query, on_thing))
             touched = pixels.view(FRAMES_A_GROUP, SIDE, 14, SIDE, 14).any(4).any(2)
             assert not (touched & (labels == WRONG)).any()
             beside = torch.nn.functional.max_pool2d(touched.float()[None], 3, 1, 1)[0] > 0
@@ -157,8 +157,10 @@ def test_a_frame_that_may_show_the_thing_nobody_knows_where_does_not_count():
         for group in range(2):
             shows_blue = is_colour(at_patches(drawn.frames[group]), BLUE).flatten(1).any(1)
             assert 0 < shows_blue.sum() < FRAMES_A_GROUP
-            for query, on_it, labels in zip(drawn.queries[group], drawn.on_it[group], drawn.labels[group]):
-                if colour_asked_for(query, on_it) == RED:
+            for query, on_thing, labels in zip(
+                drawn.queries[group], drawn.on_thing[group], drawn.labels[group]
+            ):
+                if colour_asked_for(query, on_thing) == RED:
                     counts.append((other is unknown, set(labels[shows_blue].unique().tolist())))
     assert set(map(str, counts)) == {str((True, {IGNORED})), str((False, {WRONG}))}
 
@@ -168,8 +170,8 @@ def test_a_thing_without_a_view_or_a_patch_is_not_asked_about():
     big = rectangle("big", BLUE, (100, 100, 180, 170))
     unseen = Thing(name="unseen", colour=GREEN, boxes=[(300, 200, 325, 225)] * FRAMES)
     drawn = WalkPairs(gallery_of(walk_of([tiny, unseen, big], size=SIZE))).draw(1, np.random.default_rng(0))
-    for query, on_it in zip(drawn.queries[0], drawn.on_it[0]):
-        assert colour_asked_for(query, on_it) == BLUE
+    for query, on_thing in zip(drawn.queries[0], drawn.on_thing[0]):
+        assert colour_asked_for(query, on_thing) == BLUE
     with pytest.raises(TrainError, match="seen well enough to learn from"):
         WalkPairs(gallery_of(walk_of([tiny], size=SIZE)))
 
@@ -217,17 +219,19 @@ def test_right_patches_show_the_region_that_the_query_shows_and_wrong_ones_do_no
     rights = 0
     for group in range(3):
         places, which = where_and_which(of_photos.frames[group])
-        for query, on_it, labels in zip(
-            of_photos.queries[group], of_photos.on_it[group], of_photos.labels[group]
+        for query, on_thing, labels in zip(
+            of_photos.queries[group], of_photos.on_thing[group], of_photos.labels[group]
         ):
             region, photo = where_and_which(query)
-            assert on_it.sum() > 2  # it may be shown small
-            (number,) = photo[on_it].round().unique().tolist()
-            low, high = region[on_it].amin(0), region[on_it].amax(0)
+            assert on_thing.sum() > 2  # it may be shown small
+            (number,) = photo[on_thing].round().unique().tolist()
+            low, high = region[on_thing].amin(0), region[on_thing].amax(0)
             own = (which - number).abs() < 0.02  # a patch on the photograph's border is darker than that
             right = labels == RIGHT
             assert ((which - number).abs() < 0.5)[right].all()
-            slack = 0.01 + (high - low) / on_it.sum().sqrt()  # the query's patches do not reach the very edge
+            slack = (
+                0.01 + (high - low) / on_thing.sum().sqrt()
+            )  # the query's patches do not reach the very edge
             assert (places[right] > low - slack).all() and (places[right] < high + slack).all()
             inside = (places > low + 0.01).all(-1) & (places < high - 0.01).all(-1)
             wrong = own & (labels == WRONG)
@@ -259,44 +263,44 @@ def test_varied_pictures_stay_pictures_and_depend_on_their_generator_alone():
     pictures = torch.rand(6, 3, 56, 70, generator=torch.Generator().manual_seed(0))
     pictures[0], pictures[1] = 0, 1
     for seed in range(5):
-        one, again = (varied(pictures, torch.Generator().manual_seed(seed)) for _ in range(2))
+        one, again = (photometric_jitter(pictures, torch.Generator().manual_seed(seed)) for _ in range(2))
         assert one.shape == pictures.shape
         assert one.isfinite().all()
         assert one.min() >= 0 and one.max() <= 1
         assert torch.equal(one, again)
-        assert not torch.equal(one, varied(pictures, torch.Generator().manual_seed(seed + 100)))
+        assert not torch.equal(one, photometric_jitter(pictures, torch.Generator().manual_seed(seed + 100)))
         assert (one - pictures).abs().flatten(1).mean(1).max() > 0.02
-    alike = varied(pictures[3:4].expand(6, -1, -1, -1), torch.Generator().manual_seed(0))
+    alike = photometric_jitter(pictures[3:4].expand(6, -1, -1, -1), torch.Generator().manual_seed(0))
     assert len({round(p.mean().item(), 5) for p in alike}) == 6  # each for itself
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_thing_is_brought_to_a_size_and_no_emptiness_is_shown_without_need(seed):
-    rng = np.random.default_rng(seed)
-    sides = np.exp(rng.uniform(np.log(8), np.log(400), 2))
-    corner = rng.uniform(0, SIZE_PX - sides)
-    box = np.concatenate([corner, corner + sides])
-    side = math.sqrt(sides.prod())
-    theta = place_for(box, rng)
-    zoom = 1 / theta[1, 1]
-    assert abs(theta[0, 0]) == pytest.approx(theta[1, 1])  # it is not stretched
-    assert theta[0, 1] == theta[1, 0] == 0
-    assert ZOOM[0] - 1e-9 <= zoom <= ZOOM[1] + 1e-9
-    if ZOOM[0] + 1e-6 < zoom < ZOOM[1] - 1e-6:
-        assert THING_PX[0] - 1e-6 <= side * zoom <= THING_PX[1] + 1e-6
-    elif zoom > 1:
-        assert side * zoom <= THING_PX[1] + 1e-6
-    else:
-        assert side * zoom >= THING_PX[0] - 1e-6
-    # The corners of the new picture in the old one: inside it, or (zoomed out) all around it.
-    edges = np.stack([theta[:, 2] - 1 / zoom, theta[:, 2] + 1 / zoom])
-    if zoom >= 1:
-        assert (np.abs(edges) <= 1 + 1e-9).all()
-    else:
-        assert (edges[0] <= -1 + 1e-9).all() and (edges[1] >= 1 - 1e-9).all()
-    # The thing's middle is in the new picture.
-    middle = (box[:2] + box[2:]) / SIZE_PX - 1
-    assert (np.abs((middle - theta[:, 2]) / np.diag(theta[:, :2])) <= 1 + 1e-9).all()
+def test_a_thing_is_brought_to_a_size_and_no_emptiness_is_shown_without_need():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        sides = np.exp(rng.uniform(np.log(8), np.log(400), 2))
+        corner = rng.uniform(0, SIZE_PX - sides)
+        box = np.concatenate([corner, corner + sides])
+        side = math.sqrt(sides.prod())
+        theta = place_for(box, rng)
+        zoom = 1 / theta[1, 1]
+        assert abs(theta[0, 0]) == pytest.approx(theta[1, 1])  # it is not stretched
+        assert theta[0, 1] == theta[1, 0] == 0
+        assert ZOOM[0] - 1e-9 <= zoom <= ZOOM[1] + 1e-9
+        if ZOOM[0] + 1e-6 < zoom < ZOOM[1] - 1e-6:
+            assert THING_PX[0] - 1e-6 <= side * zoom <= THING_PX[1] + 1e-6
+        elif zoom > 1:
+            assert side * zoom <= THING_PX[1] + 1e-6
+        else:
+            assert side * zoom >= THING_PX[0] - 1e-6
+        # The corners of the new picture in the old one: inside it, or (zoomed out) all around it.
+        edges = np.stack([theta[:, 2] - 1 / zoom, theta[:, 2] + 1 / zoom])
+        if zoom >= 1:
+            assert (np.abs(edges) <= 1 + 1e-9).all()
+        else:
+            assert (edges[0] <= -1 + 1e-9).all() and (edges[1] >= 1 - 1e-9).all()
+        # The thing's middle is in the new picture.
+        middle = (box[:2] + box[2:]) / SIZE_PX - 1
+        assert (np.abs((middle - theta[:, 2]) / np.diag(theta[:, :2])) <= 1 + 1e-9).all()
 
 
 def test_things_come_in_all_sizes_places_and_mirrored():

@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from lastseen.errors import LastSeenError, OutputError, TrainError
+from lastseen.model import SimilarityConfig
 from lastseen.train import checkpoint as checkpoints
-from lastseen.train.batch import Listed
+from lastseen.train.batch import ListSource
 from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.distributed import World
 from lastseen.train.fields import parse_setting, with_settings
 from lastseen.train.gallery import VIEW_PX
-from lastseen.train.initialise import start_model
+from lastseen.train.initialise import initial_model
 from lastseen.train.loop import Training, train
 from lastseen.train.loss import iou
 from lastseen.train.optimiser import (
@@ -54,12 +55,12 @@ def test_a_tiny_model_learns_two_clips_by_heart(tmp_path):
     batch = ToyClips(ToyData(absent_share=0.0), config.model, 2, seed=11).batch(0)
     shown = batch.visible
     assert 2 <= (~shown).sum() <= 6
-    model = train(config, tmp_path / "run", source=Listed([batch]), device="cpu")
+    model = train(config, tmp_path / "run", source=ListSource([batch]), device="cpu")
     curve = losses_of(tmp_path / "run")
     assert curve[-1] < 0.25 * curve[0]
     with torch.no_grad():
-        best = load_model(tmp_path / "run" / "model")(batch.clips, batch.queries).best()
-        again = model(batch.clips, batch.queries).best()
+        best = load_model(tmp_path / "run" / "model")(batch.clips, batch.queries[:, 0]).best()
+        again = model(batch.clips, batch.queries[:, 0]).best()
     assert torch.equal(best.logits, again.logits)
     assert iou(best.boxes, batch.boxes_unit)[shown].min() > 0.5
     assert best.logits[shown].min() > best.logits[~shown].max() + 1
@@ -176,13 +177,13 @@ def test_accumulated_turns_give_the_gradient_of_the_whole_batch():
         assert torch.allclose(gradients[0][name], gradients[1][name], atol=1e-5), name
 
 
-@pytest.mark.parametrize("score", ["bce", "focal"])
-def test_every_variant_of_the_model_and_the_loss_takes_a_step(score):
-    config = quick()
-    model = replace(config.model, anchors=score == "focal", fusion="conv" if score == "bce" else "attention")
-    config = replace(config, model=model, loss=replace(config.loss, score=score))
-    batch = ToyClips(config.data, config.model, 2, seed=0).batch(0)
-    assert Training(config, World(), CPU).step(0, batch)["grad_norm"] > 0
+def test_every_variant_of_the_model_and_the_loss_takes_a_step():
+    for score, anchors, fusion in (("bce", False, "conv"), ("focal", True, "attention")):
+        config = quick()
+        model = replace(config.model, anchors=anchors, fusion=fusion)
+        config = replace(config, model=model, loss=replace(config.loss, score=score))
+        batch = ToyClips(config.data, config.model, 2, seed=0).batch(0)
+        assert Training(config, World(), CPU).step(0, batch)["grad_norm"] > 0
 
 
 def test_the_rate_climbs_to_its_peak_and_falls_to_nothing():
@@ -236,7 +237,7 @@ def test_gradients_that_are_not_finite_end_the_run_before_anything_is_kept(tmp_p
         batch, boxes_unit=torch.full_like(batch.boxes_unit, torch.nan), visible=batch.visible | True
     )
     with pytest.raises(TrainError, match="gradients of step 1 are not finite; begin again in a new folder"):
-        train(config, tmp_path / "run", source=Listed([batch, broken]), device="cpu")
+        train(config, tmp_path / "run", source=ListSource([batch, broken]), device="cpu")
     assert RunFolder(tmp_path / "run").numbers() == [1]
     run = Training(config, World(), CPU)
     assert run.step(0, broken) is None  # a GPU is not asked at once ...
@@ -256,30 +257,33 @@ def test_recipes_are_complete_configs_and_say_what_they_are():
         find_recipe("huge")
 
 
-def test_a_trained_model_says_as_much_as_its_recipe_wants(tmp_path):
-    assert (synth_small().model.heads_say, synth_small().trained_model().heads_say) == (1.0, 0.25)
-    with pytest.raises(ValueError, match="heads_say"):
-        replace(tiny(), heads_say=0.5)  # which needs similarity maps
-    matching = replace(tiny().model, fusion="match", match_dim=16)
-    config = replace(tiny(), model=matching, heads_say=0.5, steps=1)
-    assert train(config, tmp_path / "run", device="cpu").config.heads_say == 0.5
-    assert load_model(tmp_path / "run" / "model").config.heads_say == 0.5
+def test_a_saved_model_has_the_head_score_weight_of_its_recipe(tmp_path):
+    recipe = synth_small()
+    assert (recipe.model.head_score_weight, recipe.trained_model().head_score_weight) == (1.0, 0.25)
+    with pytest.raises(ValueError, match="head_score_weight"):
+        replace(tiny(), head_score_weight=0.5)  # which needs similarity maps
+    maps = SimilarityConfig(
+        backbone=tiny().model.backbone, image_size=112, clip_length=4, dim=32, skip_connection=False
+    )
+    config = replace(tiny(), model=maps, head_score_weight=0.5, steps=1)
+    assert train(config, tmp_path / "run", device="cpu").config.head_score_weight == 0.5
+    assert load_model(tmp_path / "run" / "model").config.head_score_weight == 0.5
 
 
-def test_heads_are_asked_with_the_pictures_that_the_backbone_learnt_with():
-    model, matching = synth_small().model, find_recipe("backbone_small").make().matching
-    assert model.query_px == QUERY_PX == VIEW_PX
+def test_heads_and_backbone_are_trained_with_the_same_query_crops():
+    model, stage = synth_small().model, find_recipe("backbone_small").make().stage
+    assert model.query_size == QUERY_PX == VIEW_PX
     assert (model.query_side, model.image_size) == (QUERY_SIDE, SIZE_PX)
-    assert model.query_shares == matching.query_shares
+    assert model.query_scales == stage.query_scales
 
 
 def test_the_bundled_backbone_is_cut_to_the_depth_that_is_used():
-    model = start_model(synth_small())
+    model = initial_model(synth_small())
     assert len(model.backbone.blocks) == 8
     assert model.config.backbone.blocks == (7,)
-    assert len(start_model(vqloc_small()).backbone.blocks) == 12
+    assert len(initial_model(vqloc_small()).backbone.blocks) == 12
     with pytest.raises(TrainError, match=r"\(bundled\) has width 384"):
-        start_model(vqloc_base())
+        initial_model(vqloc_base())
 
 
 def test_settings_are_typed_by_the_fields_they_set():
