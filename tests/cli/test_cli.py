@@ -49,7 +49,7 @@ def test_find_says_when_and_where_and_writes_the_pictures(run, folder, tmp_path)
 
 def test_find_without_training_says_so_when_asked(run, folder):
     found = run("find", folder / "thing.png", folder / "walk.mp4", "--weights", "training-free", "-v")
-    assert found[0] == 0 and "the training-free localizer on" in found[2]
+    assert found[0] == 0 and "training-free patch matching (ViT-S/14" in found[2]
 
 
 def test_find_json_is_the_answer_and_nothing_else(run, folder):
