@@ -61,7 +61,7 @@ class Rule:
 
     def without(self, steps: Collection[str]) -> Rule:
         """The same without some steps of refinement."""
-        unknown = set(steps) - STEPS.keys()
+        unknown = set(steps) - STEPS.keys() - {step.name for step in self.refinement}
         if unknown:
             raise ValueError(f"no such refinement step: {', '.join(sorted(unknown))}; {', '.join(STEPS)}")
         return replace(self, refinement=tuple(step for step in self.refinement if step.name not in steps))

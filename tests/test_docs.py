@@ -122,7 +122,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("one_thread", "remembered")
-@pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
+@pytest.mark.parametrize("name", ["docs/python.md", "docs/extending.md", "README.md"])
 def test_python_blocks_run(folder, name, capsys):
     everything = {}
     parts = blocks(ROOT / name, "python")

@@ -23,15 +23,28 @@ ROWS = [
     ["cli"],
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
-TRAIN_ROWS = [
-    ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
-    ["loss", "mining", "pairs", "toy", "files_data"],
-    ["backbone_stage", "feature_store"],
-    ["recipes", "run_backbone_stage"],
-    ["initialise"],
-    ["loop"],
-]
-TRAIN_LEVEL = {name: level for level, row in enumerate(TRAIN_ROWS) for name in row}
+# The same inside the larger rooms.
+INNER_ROWS = {
+    "index": [
+        ["lock", "rows", "compact"],
+        ["catalogue"],
+        ["folder"],
+        ["recorder", "originals", "answers"],
+        ["fine", "record"],
+        ["case", "live"],
+        ["search"],
+        ["index"],
+    ],
+    "refine": [["window"], ["step"], ["appearance", "zoom"], ["verify"], ["extend"]],
+    "train": [
+        ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
+        ["loss", "mining", "pairs", "toy", "files_data"],
+        ["backbone_stage", "feature_store"],
+        ["recipes", "run_backbone_stage"],
+        ["initialise"],
+        ["loop"],
+    ],
+}
 # `Recipe.run` imports these when it is called, so that a recipe's config needs neither.
 RUN_LATER = {("recipes", "loop"), ("recipes", "run_backbone_stage")}
 # library -> the rooms that may import it
@@ -58,13 +71,36 @@ def room(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
+    """Modules, also those behind `from lastseen import X` and relative imports."""
     found = set()
+    package = ["lastseen", *path.relative_to(PACKAGE).parent.parts]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names = {alias.name for alias in node.names}
+            if module == "lastseen":
+                names = {lastseen._HOMES.get(name, name) for name in names}
+            found |= {module} | {f"{module}.{name}" for name in names}
     return found
+
+
+def test_imports_are_seen_in_every_form(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    (tmp_path / "index").mkdir()
+    module = tmp_path / "index" / "module.py"
+    for line, means in (
+        ("import lastseen.web.jobs", "lastseen.web.jobs"),
+        ("from lastseen.web import jobs", "lastseen.web.jobs"),
+        ("from lastseen import web", "lastseen.web"),
+        ("from lastseen import Localizer", "lastseen.localizer"),
+        ("from . import rows", "lastseen.index.rows"),
+        ("from ..web import jobs", "lastseen.web.jobs"),
+    ):
+        module.write_text(line)
+        assert means in imports(module), line
 
 
 def test_a_module_imports_only_from_rows_above_its_own():
@@ -76,18 +112,17 @@ def test_a_module_imports_only_from_rows_above_its_own():
                 assert LEVEL[parts[1]] < LEVEL[here], f"{here} imports {name}"
 
 
-def test_a_module_of_train_imports_only_from_rows_above_its_own():
-    paths = [path for path in sorted((PACKAGE / "train").glob("*.py")) if path.stem != "__init__"]
-    assert {path.stem for path in paths} == set(TRAIN_LEVEL)
-    for path in paths:
-        for name in imports(path):
-            parts = name.split(".")
-            if (
-                parts[:2] == ["lastseen", "train"]
-                and len(parts) > 2
-                and (path.stem, parts[2]) not in RUN_LATER
-            ):
-                assert TRAIN_LEVEL[parts[2]] < TRAIN_LEVEL[path.stem], f"{path.stem} imports {name}"
+def test_inside_a_room_too():
+    for inner, rows in INNER_ROWS.items():
+        level = {name: number for number, row in enumerate(rows) for name in row}
+        paths = [path for path in sorted((PACKAGE / inner).glob("*.py")) if path.stem != "__init__"]
+        assert {path.stem for path in paths} == set(level)
+        for path in paths:
+            for name in imports(path):
+                parts = name.split(".")
+                other = parts[2] if parts[:2] == ["lastseen", inner] and len(parts) > 2 else None
+                if other in level and (path.stem, other) not in RUN_LATER:
+                    assert level[other] < level[path.stem], f"{inner}/{path.name} imports {name}"
 
 
 def test_a_library_is_imported_in_its_own_room_only():

@@ -30,6 +30,8 @@ class Verify:
     def __call__(self, evidence: Evidence, extract: Extract, video: FrameAccess) -> Evidence:
         evidence = replace(evidence, penalties=())
         sightings = answerable(extract(evidence))
+        if not sightings:
+            return evidence
         reference = max(sightings, key=lambda sighting: sighting.confidence)
         patches = BoxPatches(evidence, video)
         thing = patches.appearance(reference.peak, self.background_cosine)
