@@ -1,7 +1,7 @@
 """How large the code is: python benchmarks/code_size.py CHECKOUT [CHECKOUT ...]
 
-Files, lines and longest function of the packages, lines and number of tests, fields of the configs that decide
-about an answer, and numbers named in capitals at the top of modules that decide about it.
+Files, lines and longest functions of the packages, lines and number of tests, fields of the configs that
+decide about an answer, and numbers that decide about it but are constants of modules.
 """
 
 from __future__ import annotations
