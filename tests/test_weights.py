@@ -8,7 +8,7 @@ from lastseen import weights
 from lastseen.errors import WeightsError
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
-from lastseen.track import TrackRule
+from lastseen.rule import Rule
 from lastseen.weights import (
     backbone_config,
     convert_published,
@@ -88,7 +88,7 @@ def test_the_bundled_model_is_small_half_precision_and_has_its_rule_and_its_card
     assert {value.dtype for value in state.values() if value.is_floating_point()} == {torch.float16}
     heads = sum(v.numel() * v.element_size() for k, v in state.items() if not k.startswith("backbone."))
     assert heads < 30e6
-    assert weights.load_rule(folder) != TrackRule()
+    assert weights.load_rule(folder) != Rule()
     card = (folder / "README.md").read_text()
     for part in ("licence", "What it learnt from", "How well it does", "Limits"):
         assert part in card

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from lastseen.datasets.vq2d import load_absent, load_vq2d
-from lastseen.evaluate.calibration import answer_all
+from lastseen.evaluate.calibration import predict_all, unrefined
 from lastseen.evaluate.encoded import EncodedSet, cross_fitted, in_advance, report
 from lastseen.localizer import Localizer
 from lastseen.model import BackboneConfig, SimilarityConfig, SimilarityModel, VQLoCConfig
-from lastseen.track import TrackRule
+from lastseen.refine import Extend, Verify, Zoom
+from lastseen.rule import Rule
 from lastseen.weights import load_rule, make_model, save_model
 from lastseen_synth.dataset_writer import write_dataset
 from lastseen_synth.episode import EpisodeSettings
@@ -52,7 +53,7 @@ def test_answers_from_features_are_those_from_the_video(dataset, config):
     encoded = EncodedSet.of(annotations, dataset / "videos", absent, model.backbone, config, "cpu")
     fast = encoded.answer(model)
     localizer = Localizer(model)
-    slow = answer_all(localizer, annotations, dataset / "videos", absent)
+    slow = unrefined(predict_all(localizer, annotations, dataset / "videos", absent))
     for clip in encoded.clips:
         assert clip.queries.shape[1:] == (len(config.query_scales), 32, config.query_side, config.query_side)
         places = zip(clip.query_boxes_unit, clip.query_shown_unit, strict=True)
@@ -67,8 +68,8 @@ def test_answers_from_features_are_those_from_the_video(dataset, config):
     for ours, theirs in zip(fast, slow, strict=True):
         assert ours.truth == theirs.truth
         # Features are kept with 11 bits.
-        np.testing.assert_allclose(ours.predictions.logits, theirs.predictions.logits, atol=0.05)
-    assert report(fast, TrackRule(), draws=0).absent == len(absent)
+        np.testing.assert_allclose(ours.evidence.logits, theirs.evidence.logits, atol=0.05)
+    assert report(fast, Rule(), draws=0).absent == len(absent)
     json.dumps(cross_fitted(fast, draws=0).to_dict())
 
 
@@ -77,17 +78,21 @@ def test_calibrate_writes_the_rule_with_what_it_was_fitted_with(dataset, tmp_pat
     save_model(SimilarityModel.from_config(OURS), tmp_path / "model")
     asked = ("--annotations", dataset / "annotations.json", "--videos", dataset / "videos")
     asked += ("--absent", dataset / "absent.json", "--quiet")
-    given = ("--looks", 1, "--like-itself", 0.5, "--like-surest", 0.6, "--length-cost", 0.4)
+    given = ("--zoom-sightings", 1, "--extend-min-cosine", 0.5, "--verify-min-cosine", 0.6)
+    given += ("--search-length-penalty", 0.4)
     status, out, _ = run("calibrate", tmp_path / "model", *asked, *given)
     assert status == 0 and "calibration error" in out
     fitted = load_rule(tmp_path / "model")
-    assert (fitted.looks, fitted.like_itself, fitted.like_surest, fitted.length_cost) == (1, 0.5, 0.6, 0.4)
+    assert fitted.refinement == (Zoom(sightings=1), Verify(min_cosine=0.6), Extend(min_cosine=0.5))
+    assert fitted.confidence.search_length_penalty == 0.4
     status, out, _ = run("calibrate", tmp_path / "model", *asked, "--json")
     assert status == 0
-    assert json.loads(out)["rule"]["like_itself"] == 0.5  # as the rule says unless given
+    assert (
+        json.loads(out)["rule"]["refinement"]["extend"]["min_cosine"] == 0.5
+    )  # as the rule says unless given
     before = (tmp_path / "model" / "rule.json").read_bytes()
-    status, _, err = run("calibrate", tmp_path / "model", *asked, "--like-itself", 1.5)
-    assert status == 2 and "--like-itself" in err
+    status, _, err = run("calibrate", tmp_path / "model", *asked, "--extend-min-cosine", 1.5)
+    assert status == 2 and "--extend-min-cosine" in err
     assert (tmp_path / "model" / "rule.json").read_bytes() == before
 
 

@@ -9,7 +9,8 @@ from models import GOLDEN, drawn
 
 from lastseen.box import Box, Letterbox
 from lastseen.model.head import make_anchors
-from lastseen.track import FramePredictions, paper_track
+from lastseen.procedure import paper_track
+from lastseen.track import FramePredictions
 from lastseen.weights import convert_published, load_model, save_model
 
 

@@ -128,7 +128,7 @@ def test_pictures_stay_pictures_whatever_is_done_to_them():
         frames = torch.rand(2, 3, 40, 60, generator=generator(seed))
         boxes = torch.tensor([[0.2, 0.2, 0.5, 0.6]] * 2)
         config = replace(EVERYTHING, grey=1.0, blur=1.0, degrade=1.0, noise=1.0)
-        clip, _, _ = augment_clip(frames, boxes, torch.ones(2) > 0, config, generator(seed))
+        clip, *_ = augment_clip(frames, boxes, torch.ones(2) > 0, config, generator(seed))
         query = augment_query(frames, config, generator(seed))
         for pictures in (clip, query):
             assert pictures.min() >= 0
