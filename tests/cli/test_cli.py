@@ -73,7 +73,7 @@ def test_find_says_not_seen_with_status_1(run, folder, tmp_path):
 
 def test_the_picture_can_be_a_moment_of_the_video(run, folder):
     box = ",".join(map(str, (100, 50, 164, 114)))
-    status, out, _ = run("find", folder / "walk.mp4", "--at", "1.0", "--box", box, "-q", "--json", "--once")
+    status, out, _ = run("find", folder / "walk.mp4", "--at", "1.0", "--box", box, "-q", "--json")
     assert status == 0
     assert json.loads(out)["tracks"][-1]["start"] < 1.2
 
