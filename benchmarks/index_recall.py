@@ -8,7 +8,7 @@ is asked twice: of its own video, before the moment at which it was asked, and o
 asks about each thing of a video once, and of the library only. What 'lastseen synth' makes is a --folder.
 --together asks the library for the latest sightings alone, and the exhaustive search for all of them at once,
 so that features are read once: an hour of video in a minute or two of a GPU. Answers are compared without
-refinement, since which sightings are refined depends on them.
+zoom, since which sightings are enlarged depends on them.
 
 "Answer": the latest sighting is the same track, frame by frame and to a pixel (a GPU rounds many clips at
 once otherwise than one by one; on a CPU it is the last digit), or neither search saw the thing;
@@ -63,7 +63,7 @@ def main() -> None:
     if not (arguments.annotations and arguments.videos):
         parser.error("give --folder, or --annotations and --videos")
     localizer = Localizer.from_pretrained(
-        arguments.weights, device=arguments.device, engine=arguments.engine, skip=("zoom", "verify", "extend")
+        arguments.weights, device=arguments.device, engine=arguments.engine, skip=("zoom",)
     )
     annotations = load_vq2d(arguments.annotations)
     clips = find_videos(annotations, arguments.videos)[: arguments.clips]

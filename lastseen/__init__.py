@@ -1,7 +1,7 @@
 """lastseen: where did I last see this?
 
 from lastseen import Localizer, Query, Video
-track = Localizer.from_pretrained().locate(Video("walk.mp4"), Query.from_image("keys.jpg"))
+answer = Localizer.from_pretrained().ask(Video("walk.mp4"), Query.from_image("keys.jpg"))
 """
 
 from importlib import import_module
