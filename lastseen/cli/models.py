@@ -1,4 +1,4 @@
-"""lastseen convert and train: where models come from."""
+"""lastseen convert, train and calibrate: make models."""
 
 from __future__ import annotations
 
@@ -153,9 +153,11 @@ def calibrate(
     if search_length_penalty is not None:
         confidence = replace(rule.confidence, search_length_penalty=search_length_penalty)
         rule = replace(rule, confidence=confidence)
-    asides = load_absent(absent) if absent else ()
+    absent_questions = load_absent(absent) if absent else ()
     with progress_bar("answering", "clips", quiet) as progress:
-        done = calibrated(localizer.with_rule(rule), load_vq2d(annotations), videos, asides, progress)
+        done = calibrated(
+            localizer.with_rule(rule), load_vq2d(annotations), videos, absent_questions, progress
+        )
     save_rule(done.rule, model)
     if as_json:
         errors = {"error_before": done.error_before, "error_held_out": done.error_held_out}
