@@ -22,7 +22,7 @@ import numpy as np
 from lastseen.datasets import AbsentQuestion, Question, VideoSection
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
 from lastseen.evaluate.benchmark import query_of, to_annotated_px
-from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
+from lastseen.evaluate.metrics import AbsentScore, Outcome, Report, ScoredTrack, evaluate
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
 from lastseen.model.training_free import TrainingFreeConfig, TrainingFreeModel
 from lastseen.query import Query
@@ -72,7 +72,7 @@ def report(cases: list[Case], found: list[list[FramePredictions]], to_logits: To
             track = replace(guess, boxes=tuple(box.scaled(*scale) for box in guess.boxes))
             if isinstance(question, Question):
                 assert question.truth
-                answers = (Answer(track=track, score=track.score),)
+                answers = (ScoredTrack(track=track, score=track.score),)
                 outcomes.append(Outcome(video_uid=uid, truth=question.truth, answers=answers))
             else:
                 absent.append(AbsentScore(video_uid=uid, score=track.score))

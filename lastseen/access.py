@@ -1,4 +1,4 @@
-"""Frames and features of a video for refinement: made again from its file, and held for a while."""
+"""Frames and features of a video for refinement: decoded and encoded again, and cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ReadFeatures = Callable[[int, int], Tensor]  # frames [start, stop) -> [n, chann
 
 
 class Encoder(Protocol):
-    """What is needed of a Localizer."""
+    """The part of Localizer that is used here."""
 
     model: Model
     fps: float
@@ -39,11 +39,11 @@ class Encoder(Protocol):
 
 
 class VideoFeatures:
-    """Features of any frames of a video file before `end`, encoded in batches; the latest are held."""
+    """Features of any frames of a video file before `end`, encoded in batches; recent ones are cached."""
 
     def __init__(self, encoder: Encoder, video: OpenVideo, end: int, held_frames: int) -> None:
         self.encoder, self.video, self.end, self.held_frames = encoder, video, end, held_frames
-        self._held: OrderedDict[int, Tensor] = OrderedDict()  # by number of the batch
+        self._held: OrderedDict[int, Tensor] = OrderedDict()  # by batch number
 
     def read(self, start: int, stop: int) -> Tensor:
         """Frames [start, stop) -> [n, channels, rows, columns]"""
@@ -65,12 +65,12 @@ class VideoFeatures:
 
 @dataclass(eq=False)
 class VideoAccess:
-    """The FrameAccess of one query to one video, whose evidence begins at frame `first`."""
+    """FrameAccess for one query and one video; the evidence begins at frame `first`."""
 
     encoder: Encoder
     footage: Footage
     query: list[EncodedQuery]  # its views
-    features: ReadFeatures  # of frames counted from the beginning of the video
+    features: ReadFeatures  # frames are numbered from the beginning of the video
     video: OpenVideo
     first: int = 0
     _zoomed: dict[tuple[int, int, bytes], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class VideoAccess:
         return self.encoder.model.frame_vectors(features)
 
     def localize(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
-        """Each window once: a search in an index asks again."""
+        """Cached by window, since an index search refines the same video repeatedly."""
         if window.key not in self._zoomed:
             features = self._encoded(window)
             if not len(features):
@@ -102,7 +102,7 @@ class VideoAccess:
         return self._zoomed[window.key]
 
     def _encoded(self, window: Window) -> Tensor:
-        """Features of its crops, a batch at a time: frames may be large."""
+        """Features of the window's crops, encoded in batches, since frames may be large."""
         fps, parts = self.encoder.fps, []
         start, stop = self.first + window.start, self.first + window.stop
         with closing(self.video().frames(fps, start_s=start / fps, end_s=stop / fps)) as frames:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class VideoInfo(Protocol):
-    """What an answer knows of its video; Video, IndexedVideo and VideoFacts have it."""
+    """Properties of an answer's video; implemented by Video, IndexedVideo and VideoFacts."""
 
     @property
     def path(self) -> Path: ...
@@ -33,7 +33,7 @@ class VideoInfo(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class VideoFacts:
-    """A video that need not be there any more; its path is only a name."""
+    """Properties of a video whose file may no longer exist."""
 
     path: Path
     width: int
@@ -45,7 +45,7 @@ class VideoFacts:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreCurve:
-    """The score and the box of every sampled frame after refinement; frame i is at i / fps seconds."""
+    """Score and box of every sampled frame after refinement; frame i is at i / fps seconds."""
 
     fps: float
     boxes_px: np.ndarray  # [T, 4] x1 y1 x2 y2
@@ -59,7 +59,7 @@ class ScoreCurve:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """`sightings` in time order, none if the thing was not seen; `best_guess` is given then."""
+    """`sightings` in time order; if the thing was not seen there are none, but a `best_guess`."""
 
     video: VideoInfo
     sightings: tuple[ResponseTrack, ...]
@@ -67,10 +67,10 @@ class Answer:
     query: Query | None = None
     curve: ScoreCurve | None = None
     model: str = ""
-    threshold: float = 0.5  # confidence under which a sighting is not an answer
-    label: str = "thing"  # what formats with classes call it
-    steps: tuple[str, ...] = ()  # of refinement, that were run
-    video_missing: bool = False  # its file was not there to zoom in
+    threshold: float = 0.5  # least confidence that counts as seen
+    label: str = "thing"  # class name in formats that have classes
+    steps: tuple[str, ...] = ()  # refinement steps that were run
+    video_missing: bool = False  # no zoom, since the video file was missing
 
     @property
     def found(self) -> bool:
@@ -78,14 +78,14 @@ class Answer:
 
     @property
     def last(self) -> ResponseTrack | None:
-        """When and where the thing was last seen; None: it was not."""
+        """When and where the thing was last seen; None if it was not seen."""
         return self.sightings[-1] if self.sightings else None
 
     @property
     def shown(self) -> tuple[ResponseTrack, ...]:
-        """What pictures show: the sightings, or else the best guess."""
+        """The sightings, or else the best guess: what pictures show."""
         return self.sightings or ((self.best_guess,) if self.best_guess else ())
 
     def only_last(self) -> Answer:
-        """Without earlier sightings."""
+        """The answer without earlier sightings."""
         return replace(self, sightings=self.sightings[-1:])

@@ -1,7 +1,7 @@
-"""Boxes and the one place where coordinates change.
+"""Box, and Letterbox, the only conversion between coordinate systems.
 
 Outside the model a box is in pixels of the original frame; inside it is in the unit square of the
-padded input. `Letterbox` converts between the two and nothing else does.
+padded input.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Box:
     def squared(self, width: float, height: float) -> Box:
         """The paper's query crop: the longer side around the centre, cut off at the border.
 
-        The border is the last pixel's index (width - 1), not the picture's edge: what the
-        published models were trained with.
+        The border is the last pixel's index (width - 1), not the picture's edge, as in the training of the
+        published models.
         """
         half = max(self.width, self.height) / 2
         x, y = (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
@@ -87,7 +87,7 @@ class Box:
 class Letterbox:
     """A frame scaled into a canvas with its aspect kept and the rest padded, centred.
 
-    The content is a whole number of pixels, so a box maps to exactly the pixels that were drawn.
+    The content has a whole number of pixels, so boxes map exactly to the resized picture.
     """
 
     frame_width: int
@@ -97,12 +97,12 @@ class Letterbox:
 
     @classmethod
     def square(cls, frame_width: int, frame_height: int, size: int) -> Letterbox:
-        """The paper's input: longer edge to `size`, the shorter one padded."""
+        """The paper's input: the longer edge scaled to `size`, the shorter one padded."""
         return cls(frame_width, frame_height, size, size)
 
     @classmethod
     def snug(cls, frame_width: int, frame_height: int, longer_edge: int, multiple: int) -> Letterbox:
-        """The smallest canvas in whole patches that holds the frame: no work spent on padding."""
+        """The smallest canvas in whole patches that holds the frame: least padding."""
         scale = longer_edge / max(frame_width, frame_height)
         width, height = (
             max(1, -(-round(side * scale) // multiple)) * multiple for side in (frame_width, frame_height)

@@ -1,5 +1,5 @@
-"""Hours of video in clips as the model reads them: overlapping by what a frame can see, so that none is blind
-at a border."""
+"""Cut a video's features into clips for the model. Clips overlap, so that every frame is kept from a clip in
+which its temporal attention is not cut off at the border."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-# Number of the first frame, its features, first and one past the last frame to keep.
+# Number of the first frame, features, and the range [first, last) of its frames whose predictions are kept.
 Clip = tuple[int, Tensor, int, int]
 
 
 def cut(features: Iterable[Tensor], length: int, context: int, at_once: int = 1) -> Iterator[Clip]:
-    """Features in pieces of any length -> clips of `length` frames, of which `context` at either border see
-    too little and are kept from a neighbour. `at_once` clips in a row come as one run."""
+    """Features in pieces of any length -> clips of `length` frames. Predictions for the `context` frames at a
+    border are taken from the neighbouring clip. `at_once` consecutive clips are returned as one run."""
     step = length - 2 * context
     size = length + (at_once - 1) * step
     start = first = 0
@@ -22,7 +22,7 @@ def cut(features: Iterable[Tensor], length: int, context: int, at_once: int = 1)
     for piece in features:
         held.append(piece)
         if sum(map(len, held)) < size:
-            continue  # joined when there are enough: joining copies them
+            continue  # concatenated only when there are enough, since that copies
         joined = torch.cat(held)
         while len(joined) >= size:
             yield start, joined[:size], first, size - context

@@ -1,6 +1,6 @@
-"""What this machine offers to lastseen, what is wrong, and what to do about it.
+"""Check this machine: what works, what is wrong, and how to fix it.
 
-Every check is a function that looks at one thing. Whatever happens in it is a finding, never a crash.
+Each check is a function that returns one Finding; an exception inside it becomes a Finding, too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lastseen.errors import LastSeenError
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 SCHEMA = "lastseen/doctor@1"
 LIBRARIES = ("numpy", "scipy", "pillow", "einops", "safetensors", "rich", "typer")
-MODULES = {"pillow": "PIL"}  # where the name to import is another
-DECODERS = {  # codec -> names that PyAV may know a decoder by
+MODULES = {"pillow": "PIL"}  # package -> module, where the names differ
+DECODERS = {  # codec -> PyAV's names of its decoders
     "h264": ("h264",),
     "hevc": ("hevc",),
     "vp9": ("vp9", "libvpx-vp9"),
@@ -50,7 +50,7 @@ class Finding:
 
 
 def examine(index: Path | None = None, *, usual: Path = Path()) -> list[Finding]:
-    """All checks; `index` is the folder whose disk matters (else LASTSEEN_INDEX, else the usual one)."""
+    """Run all checks; disk space is checked at `index` (else LASTSEEN_INDEX, else the usual folder)."""
     named = index or os.environ.get("LASTSEEN_INDEX")
     checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
         ("python", check_python),
@@ -144,7 +144,7 @@ def check_device() -> Finding:
 
 
 def check_decoder() -> Finding:
-    """A frame of the bundled video, really decoded."""
+    """Decode a frame of the bundled video."""
     try:
         import av
     except Exception as error:
@@ -179,7 +179,7 @@ def check_codecs() -> Finding:
 
 
 def check_engine() -> Finding:
-    """What computes: PyTorch always can; OpenVINO is faster on CPUs with bfloat16, if it is there."""
+    """Available engines: PyTorch always; OpenVINO, if installed, is faster on CPUs with bfloat16."""
     from lastseen.engine import ENGINES, default_engine
     from lastseen.engine.devices import best_device
 
@@ -213,7 +213,7 @@ def check_weights() -> Finding:
 
 
 def check_model() -> Finding:
-    """The folder that LASTSEEN_WEIGHTS names."""
+    """Check the model folder in LASTSEEN_WEIGHTS."""
     folder = os.environ.get("LASTSEEN_WEIGHTS")
     if not folder:
         return Finding("model", OK, "the bundled one; LASTSEEN_WEIGHTS names no other")
@@ -229,7 +229,7 @@ def check_model() -> Finding:
 
 
 def check_disk(folder: Path, *, needed: bool) -> Finding:
-    """Where the index is or would be: room, and the right to write (`needed` if somebody chose the place)."""
+    """Free space and write permission at the index folder (`needed` if the user chose it)."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent

@@ -2,14 +2,14 @@
 
 LastSeenError
 ├── VideoError         a file that cannot be read as video
-├── QueryError         a picture, box or time that cannot serve as a question
+├── QueryError         a picture, box or time that cannot be used as a query
 ├── WeightsError       weights that are missing, damaged or of another model
 ├── AnnotationError    a malformed VQ2D or EgoTracks annotation file
 ├── PredictionsError   a malformed challenge (prediction) file
 ├── TrackError         a malformed answer (ResponseTrack JSON)
 ├── IndexStoreError    an index that is missing, damaged, full, or of another model or video
-├── SynthError         assets that cannot be read, or a scene that cannot be made of them
-├── TrainError         a recipe, a field or data that cannot be trained with
+├── SynthError         assets that cannot be read, or that no scene can be made of
+├── TrainError         a recipe, field or data set that training cannot use
 └── OutputError        an output path that cannot be written
 """
 

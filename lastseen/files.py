@@ -1,4 +1,4 @@
-"""Output files that are whole or not there at all."""
+"""Output files, written atomically: complete or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lastseen.errors import OutputError
 
 
 def check_writable(path: str | os.PathLike[str], suffixes: tuple[str, ...] = ()) -> None:
-    """Say at once, before long work, that an output cannot be written."""
+    """Raise OutputError if an output cannot be written; call it before long work."""
     target = Path(path)
     if target.is_dir():
         raise OutputError(f"{target} is a folder; give the name of a file to write")
@@ -25,7 +25,7 @@ def check_writable(path: str | os.PathLike[str], suffixes: tuple[str, ...] = ())
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary name beside `path`, renamed to it if all goes well and removed if not."""
+    """A temporary path beside `path`, renamed to it on success and removed on failure."""
     target = Path(path)
     building = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
     try:

@@ -29,14 +29,14 @@ from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
 
-TRAINING_FREE = "training-free"  # instead of a folder: no heads, patches are compared
-# Fitted on the answers to the development set of real video: docs/results.md.
+TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
+# Fitted on the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = Rule(confidence=Confidence(slope=2.1, offset=-1.8))
 
-FRAMES_HELD = 64  # of those that refinement encodes again: 50 MB
-CLIPS_AT_ONCE = 16  # on a GPU; the CPU takes them one by one, which is as fast there
+FRAMES_HELD = 64  # cache of frames that refinement encodes again: 50 MB
+CLIPS_AT_ONCE = 16  # on a GPU; one by one on the CPU, which is as fast there
 
-Progress = Callable[[int, int], None]  # frames done, frames in all
+Progress = Callable[[int, int], None]  # frames done, total frames
 
 
 class Localizer:
@@ -60,8 +60,8 @@ class Localizer:
         self.batch = batch  # frames encoded at a time
         self.feature_dtype = feature_dtype or procedure.feature_dtype
         self.engine: Engine = make_engine(engine, model, self.device)
-        self._fingerprints: dict[float, str] = {}  # by rate: weights are read once, not for every question
-        self._on_step: Callable[[], None] = _nothing
+        self._fingerprints: dict[float, str] = {}  # by fps; cached, since hashing the weights is slow
+        self._on_step: Callable[[], None] = _do_nothing
         self.clips_at_once = CLIPS_AT_ONCE if self.device.type == "cuda" else 1
 
     @classmethod
@@ -78,8 +78,8 @@ class Localizer:
         """The bundled model, one from a folder that `lastseen train` or `lastseen convert` wrote, or
         "training-free": plain matching on the bundled backbone.
 
-        `paper` follows the paper's procedure. `threshold` is the confidence from which on a thing counts as
-        seen, `skip` names steps of refinement to leave out; by default both are as the model's rule says.
+        `paper` follows the paper's procedure. `threshold` is the least confidence that counts as seen,
+        `skip` names refinement steps to leave out; both default to the model's rule.
         `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
         """
         where = best_device() if device is None else checked_device(device)
@@ -107,7 +107,7 @@ class Localizer:
         return other
 
     def with_callback(self, on_step: Callable[[], None]) -> Localizer:
-        """The same localizer, which calls this before each step of its work; what it raises ends the work."""
+        """The same localizer, calling `on_step` before each step of its work; an exception stops the work."""
         other = copy.copy(self)
         other._on_step = on_step
         return other
@@ -121,11 +121,11 @@ class Localizer:
         return other
 
     def fingerprint(self) -> str:
-        """Equal for equal answers: features and procedure."""
+        """Hash of what determines answers: features and procedure."""
         return hashlib.sha256(repr((self.feature_fingerprint(), self.procedure)).encode()).hexdigest()
 
     def feature_fingerprint(self) -> str:
-        """Equal for equal features: model, weights, sampling rate, engine and rounding; not the rule."""
+        """Hash of what determines features: model, weights, sampling rate, engine, rounding; not the rule."""
         if self.fps in self._fingerprints:
             return self._fingerprints[self.fps]
         made_by = self.model.fingerprint(), self.fps, self.engine.rounding, str(self.feature_dtype)
@@ -133,15 +133,15 @@ class Localizer:
         return self._fingerprints[self.fps]
 
     def locate(self, video: Video, query: Query, progress: Progress | None = None) -> ResponseTrack | None:
-        """When and where the thing was last seen before the question, or None if it was not."""
+        """When and where the thing was last seen before `query.asked_at`; None if it was not seen."""
         return self.ask(video, query, progress).last
 
     def locate_all(self, video: Video, query: Query, progress: Progress | None = None) -> list[ResponseTrack]:
-        """Every time the thing was seen before the question, in time order."""
+        """All sightings before `query.asked_at`, in time order."""
         return list(self.ask(video, query, progress).sightings)
 
     def ask(self, video: Video, query: Query, progress: Progress | None = None) -> Answer:
-        """All that can be said: every sighting, or else the best guess, and the score over time."""
+        """The full answer: all sightings, or else the best guess, and the score curve."""
         return self.ask_many(video, [query], progress)[0]
 
     def ask_many(
@@ -153,12 +153,12 @@ class Localizer:
         pieces = self.encoded(video, 0, max(ends), progress)
         predictions = self.predict_encoded(video, pieces, encoded, ends)
         refined = self.refine_encoded(video, encoded, predictions)
-        return [self.answer(video, *said) for said in zip(queries, predictions, refined)]
+        return [self.answer(video, *of_query) for of_query in zip(queries, predictions, refined)]
 
     def refine(
         self, video: Video, queries: Sequence[Query], predictions: Sequence[FramePredictions]
     ) -> list[Evidence]:
-        """What `predict` gave, refined; a few frames are decoded and encoded again."""
+        """Refine the output of `predict`; a few frames are decoded and encoded again."""
         return self.refine_encoded(video, [self.encode_query(query) for query in queries], predictions)
 
     def refine_encoded(
@@ -166,8 +166,8 @@ class Localizer:
     ) -> list[Evidence]:
         features = VideoFeatures(self, lambda: video, max(map(len, predictions)), FRAMES_HELD)
         return [
-            self.procedure.refine(said, VideoAccess(self, video, query, features.read, lambda: video))
-            for query, said in zip(queries, predictions)
+            self.procedure.refine(of_query, VideoAccess(self, video, query, features.read, lambda: video))
+            for query, of_query in zip(queries, predictions)
         ]
 
     def answer(
@@ -180,7 +180,7 @@ class Localizer:
         first: int = 0,
         skipped: Collection[str] = (),
     ) -> Answer:
-        """From refined evidence to the answer; the evidence begins at frame `first` of the video."""
+        """The Answer made from refined evidence, which begins at frame `first` of the video."""
         seen, guess = self.procedure.tracks(evidence)
         extraction, shown = self.rule.extraction, evidence.delayed(first)
         scores = extraction.scores(shown)
@@ -205,7 +205,7 @@ class Localizer:
     def predict(
         self, video: Video, queries: Sequence[Query], progress: Progress | None = None
     ) -> list[FramePredictions]:
-        """What the model says: a box and a logit on every frame for every query, before refinement."""
+        """The model's output before refinement: a box and a logit for every frame, for each query."""
         ends = [self.frames_searched(video, query) for query in queries]
         encoded = [self.encode_query(query) for query in queries]
         return self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), encoded, ends)
@@ -218,10 +218,10 @@ class Localizer:
         queries: Sequence[list[EncodedQuery]],
         ends: Sequence[int],
     ) -> list[FramePredictions]:
-        """As `predict`, from features of `encoded` in pieces of any length and views of `encode_query`;
-        each query is searched for in the frames before its end."""
-        found = [_Found(end, self.device) for end in ends]
-        here = (piece.to(self.device) for piece in features)  # once, not for each query
+        """As `predict`, from features (`encoded`) in pieces of any length and encoded views (`encode_query`);
+        each query is searched for in the frames before its entry in `ends`."""
+        found = [_FrameBuffer(end, self.device) for end in ends]
+        here = (piece.to(self.device) for piece in features)  # moved once for all queries
         for start, run, first, last in self.clips(here, self.clips_at_once):
             for one, end, views in zip(found, ends, queries):
                 if start + first < end:
@@ -248,7 +248,7 @@ class Localizer:
     def _localized(
         self, run: Tensor, views: list[EncodedQuery], first: int, last: int, end: int
     ) -> Iterator[Predictions]:
-        """The best candidates of a run's frames from `first` to `last`, as if the video ended at `end`."""
+        """Best predictions for frames `first` to `last` of a run, as if the video ended at `end`."""
         length = self.model.clip_length
         if length < len(run) <= end:
             yield self._best(
@@ -256,7 +256,7 @@ class Localizer:
             )
             return
         for at in range(0, max(1, len(run) - length + 1), length - 2 * self._context):
-            # Search stops at asked_at: later frames must not even be seen by earlier ones.
+            # The search ends at asked_at: earlier frames must not attend to later ones.
             visible = run[at : min(at + length, end)]
             kept_to = min(last - at, length - self._context if at + length < len(run) else length, end - at)
             if kept_to > first:
@@ -265,7 +265,7 @@ class Localizer:
             first = self._context
 
     def frames_searched(self, footage: Footage, query: Query) -> int:
-        """How many frames come before the question."""
+        """Number of frames before `query.asked_at`."""
         total = footage.frame_count(self.fps)
         if query.asked_at is None:
             return total
@@ -283,7 +283,7 @@ class Localizer:
         return self.procedure.context(self.model.context)
 
     def clips(self, features: Iterable[Tensor], at_once: int = 1) -> Iterator[Clip]:
-        """Features in pieces of any length -> clips, or runs of so many, as the model reads them."""
+        """Features in pieces of any length -> clips, or runs of `at_once` clips, as input to the model."""
         for clip in cut(features, self.model.clip_length, self._context, at_once):
             self._on_step()
             yield clip
@@ -293,8 +293,8 @@ class Localizer:
     ) -> Iterator[Tensor]:
         """Features of the frames [start, end), a batch at a time; `start` is a multiple of `batch`.
 
-        Frame n has the same place in a batch of the same size wherever encoding begins and ends, so its
-        features are the same to the last bit.
+        A frame has the same position in a batch of the same size wherever encoding begins and ends, so its
+        features are bit-identical.
         """
         if start % self.batch:
             raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
@@ -319,7 +319,7 @@ class Localizer:
 
     @torch.inference_mode()
     def encode_query(self, query: Query) -> list[EncodedQuery]:
-        """The features of each view."""
+        """Features of each view."""
         return [
             self.engine.encode_query(torch.from_numpy(np.ascontiguousarray(view.picture)), view.box)
             for view in query.views
@@ -327,7 +327,7 @@ class Localizer:
 
     @torch.inference_mode()
     def localize_clip(self, features: Tensor, views: list[EncodedQuery]) -> tuple[np.ndarray, np.ndarray]:
-        """The best candidate of the best view on each frame: boxes [t, 4] in the unit square, logits [t]."""
+        """The prediction of the best view for each frame: boxes [t, 4] in the unit square, logits [t]."""
         self._on_step()
         best = self._best_of_clip(features, views)
         return best.boxes.cpu().numpy(), self._finite(best.logits.cpu().numpy())
@@ -337,18 +337,18 @@ class Localizer:
         features = self.procedure.clip(features, self.model.clip_length)
         return self._best([self.engine.localize_clip(features, view).best() for view in views], time)
 
-    def _best(self, answers: Sequence[Predictions], time: int | None = None) -> Predictions:
-        """Of the best candidates [1, t, ..] for each view the best: boxes [t, 4], logits [t]."""
-        logits = torch.stack([answer.logits[0, :time] for answer in answers])
-        boxes = torch.stack([answer.boxes[0, :time] for answer in answers])
+    def _best(self, of_views: Sequence[Predictions], time: int | None = None) -> Predictions:
+        """For each frame the prediction of the view with the highest logit: boxes [t, 4], logits [t]."""
+        logits = torch.stack([predictions.logits[0, :time] for predictions in of_views])
+        boxes = torch.stack([predictions.boxes[0, :time] for predictions in of_views])
         best = logits.argmax(0)
         frames = torch.arange(logits.shape[1], device=best.device)
         return Predictions(boxes[best, frames].float(), logits[best, frames].float())
 
 
-class _Found:
-    """Boxes and logits in the order of frames. All of the memory is taken at once: many small pieces between
-    a clip's large ones would keep the heap from being used again, and hours of video would show it."""
+class _FrameBuffer:
+    """Collects boxes and logits in frame order. Allocated once: many small tensors between a clip's large
+    ones would fragment the heap over hours of video."""
 
     def __init__(self, frames: int, device: torch.device) -> None:
         self.boxes, self.logits = torch.empty(frames, 4, device=device), torch.empty(frames, device=device)
@@ -360,5 +360,5 @@ class _Found:
         self.count = place.stop
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

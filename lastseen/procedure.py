@@ -1,7 +1,7 @@
-"""How a video is searched and answered: our procedure, or the paper's. A Localizer has one.
+"""How a video is cut into clips and predictions become an answer: our procedure, or the paper's.
 
-Standard     clips overlap by what a frame can see, a rule decides, "not seen" is a possible answer
-Published    the paper's procedure with its defects, for parity: clips side by side, always one answer
+Standard     overlapping clips; a rule decides; the answer can be "not seen"
+Published    the paper's procedure with its defects, for parity: adjacent clips; always one track
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ class Procedure(Protocol):
     def rule(self) -> Rule: ...
     @property
     def feature_dtype(self) -> torch.dtype:
-        """Features are rounded to this before anything reads them."""
+        """Features are rounded to this type before use."""
 
     @property
     def reads_every_frame(self) -> bool:
         """Whether an index must run the model on every frame."""
 
     def context(self, model_context: int) -> int:
-        """Frames at a clip's border that are taken from its neighbour."""
+        """Frames at a clip's border whose predictions are taken from the neighbouring clip."""
 
     def clip(self, features: Tensor, clip_length: int) -> Tensor:
-        """A clip that may be shorter than `clip_length`, as the model gets it."""
+        """Prepare a clip, which may be shorter than `clip_length`, for the model."""
 
     def refine(
         self, predictions: FramePredictions, video: FrameAccess, skip: Collection[str] = ()
     ) -> Evidence: ...
     def tracks(self, evidence: Evidence) -> tuple[list[ResponseTrack], ResponseTrack | None]:
-        """What was seen, in time order, and the best guess (None: no frames)."""
+        """Tracks of the sightings in time order, and the best guess (None if there are no frames)."""
 
 
 @dataclass(frozen=True)
 class Standard:
     rule: Rule = Rule()
-    # An index keeps float16, so fresh features are rounded the same: both give the same answers.
+    # An index stores float16; fresh features are rounded the same, so that both give the same answers.
     feature_dtype = torch.float16
     reads_every_frame = False
 
@@ -70,9 +70,9 @@ class Standard:
 
 @dataclass(frozen=True)
 class Published:
-    """Frames are resized with anti-aliasing, unlike in the published code."""
+    """As the published code, except that frames are resized with anti-aliasing."""
 
-    rule = Rule(confidence=Confidence(threshold=0.0))  # always an answer
+    rule = Rule(confidence=Confidence(threshold=0.0))  # always seen
     feature_dtype = torch.float32
     reads_every_frame = True
 
@@ -80,7 +80,7 @@ class Published:
         return 0
 
     def clip(self, features: Tensor, clip_length: int) -> Tensor:
-        """The last clip is filled with its last frame."""
+        """Pads the last clip by repeating its last frame."""
         missing = clip_length - len(features)
         if missing <= 0:
             return features
@@ -97,7 +97,7 @@ class Published:
 
 
 def paper_track(evidence: FramePredictions | Evidence, query_frame: int) -> ResponseTrack:
-    """The published post-processing, exactly: always answers, score 1, cannot extend to frame 0."""
+    """Exactly the published post-processing: always a track, with score 1; cannot extend to frame 0."""
     scores = medfilt(1 / (1 + np.exp(-np.asarray(evidence.logits, np.float32))), 5)
     peaks, _ = find_peaks(scores)
     if len(peaks):

@@ -1,4 +1,4 @@
-"""The question: pictures of the thing, until when to look, and what it is asked of."""
+"""Query: pictures of the thing, and optionally the time at which the search ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lastseen.box import Box
 from lastseen.errors import QueryError
 from lastseen.video import Video
 
-LEAST_SIDE_PX = 2  # a thing of one pixel has no appearance
+LEAST_SIDE_PX = 2  # smaller things cannot be recognized
 
 
 class Footage(Protocol):
-    """What a question is asked of: a Video, or one in an Index."""
+    """What is searched: a Video or an IndexedVideo."""
 
     @property
     def path(self) -> Path: ...
@@ -34,14 +34,14 @@ class Footage(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """One picture of the thing: the whole picture is kept, since what surrounds the thing helps."""
+    """One picture of the thing with its box. The whole picture is kept, since context helps."""
 
     picture: np.ndarray  # [h, w, 3] uint8 RGB
     box: Box  # where the thing is in it
 
     @property
     def crop(self) -> np.ndarray:
-        """The thing alone."""
+        """The part of the picture inside the box."""
         x1, y1, x2, y2 = (round(v) for v in self.box.xyxy)
         return self.picture[y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)]
 
@@ -69,7 +69,7 @@ class Query:
     def from_image(
         cls, path: str | os.PathLike[str], box: Box | None = None, asked_at: float | None = None
     ) -> Query:
-        """A picture file, upright as its camera meant it, and the thing's box in it."""
+        """A picture file, rotated as its EXIF orientation says, and the thing's box in it."""
         try:
             return cls.from_array(read_picture(path), box, asked_at)
         except QueryError as error:
@@ -83,7 +83,7 @@ class Query:
 
     @classmethod
     def from_video(cls, video: Video, time_s: float, box: Box, asked_at: float | None = None) -> Query:
-        """The thing as it was seen in this or another video."""
+        """A frame of this or another video, and the thing's box in it."""
         if not 0 <= time_s < video.duration_s:
             raise QueryError(
                 f"{video.path}: no frame at {time_s:g} s to take the query from; "
@@ -93,7 +93,7 @@ class Query:
 
     @classmethod
     def joined(cls, queries: Sequence[Query], asked_at: float | None = None) -> Query:
-        """One question out of several pictures of the same thing."""
+        """One query with the views of several queries for the same thing."""
         return cls(tuple(view for query in queries for view in query.views), asked_at)
 
     def asked(self, at: float | None) -> Query:
@@ -101,7 +101,7 @@ class Query:
 
 
 def read_picture(path: str | os.PathLike[str]) -> np.ndarray:
-    """[h, w, 3] uint8 RGB; the camera's orientation applied, transparency laid on grey."""
+    """[h, w, 3] uint8 RGB; EXIF orientation applied, transparency composited over grey."""
     name = os.fspath(path)
     try:
         with Image.open(path) as image:
@@ -109,7 +109,7 @@ def read_picture(path: str | os.PathLike[str]) -> np.ndarray:
             if upright.has_transparency_data:
                 grey = Image.new("RGBA", upright.size, (128, 128, 128, 255))
                 upright = Image.alpha_composite(grey, upright.convert("RGBA"))
-            return np.array(upright.convert("RGB"))  # a copy: torch wants to be able to write
+            return np.array(upright.convert("RGB"))  # a writable copy, as torch requires
     except FileNotFoundError:
         raise QueryError(f"{name}: no such picture") from None
     except IsADirectoryError:

@@ -1,4 +1,4 @@
-"""Rule: all that decides how a model's predictions become an answer. A model folder keeps it as rule.json.
+"""Rule: all settings that turn a model's predictions into an answer. Stored as rule.json in a model folder.
 
 extraction    scores -> sightings          Extraction (lastseen.sighting)
 confidence    a sighting -> a probability  Confidence (lastseen.sighting)
@@ -17,7 +17,7 @@ from lastseen.sighting import Confidence, Evidence, Extraction, Sighting
 from lastseen.track import FramePredictions, ResponseTrack
 
 SCHEMA = "lastseen/rule@2"
-# Field of a rule of version 1 -> part and field of today's. Steps are made separately.
+# Field of a version 1 rule -> part and field of the current version. Steps are converted separately.
 MIGRATED = {
     "gain": ("extraction", "gain"),
     "shift": ("extraction", "shift"),
@@ -45,14 +45,14 @@ class Rule:
         return refine(predictions, self.refinement, self.extract, video, skip=skip)
 
     def extract(self, evidence: Evidence, peak_ratio: float | None = None) -> list[Sighting]:
-        """Sightings in time order; those with `is_seen` are answers, the last one is the best guess."""
+        """Sightings in time order; if none has `is_seen`, the last one is the best guess."""
         extraction = self.extraction
         if peak_ratio is not None:
             extraction = replace(extraction, peak_ratio=peak_ratio)
-        return [self._judged(sighting) for sighting in extraction.sightings(evidence)]
+        return [self._with_confidence(sighting) for sighting in extraction.sightings(evidence)]
 
     def tracks(self, evidence: Evidence) -> tuple[list[ResponseTrack], ResponseTrack | None]:
-        """What was seen, in time order, and the best guess, whatever its confidence (None: no frames)."""
+        """Tracks of seen sightings in time order, and the best guess, however low (None: no frames)."""
         sightings = self.extract(evidence)
         seen = [self._track(sighting) for sighting in sightings if sighting.is_seen]
         if not sightings:
@@ -60,15 +60,15 @@ class Rule:
         return seen, seen[-1] if sightings[-1].is_seen else self._track(sightings[-1])
 
     def without(self, steps: Collection[str]) -> Rule:
-        """The same without some steps of refinement."""
+        """The rule without the named refinement steps."""
         unknown = set(steps) - STEPS.keys() - {step.name for step in self.refinement}
         if unknown:
             raise ValueError(f"no such refinement step: {', '.join(sorted(unknown))}; {', '.join(STEPS)}")
         return replace(self, refinement=tuple(step for step in self.refinement if step.name not in steps))
 
     def with_step(self, name: str, **fields: Any) -> Rule:
-        """With a step added or changed, in its usual place; fields that are None stay as they are, and a step
-        whose fields are 0 is left out."""
+        """The rule with a step added or changed, in its usual position; fields that are None are not changed,
+        and a step whose fields are 0 is removed."""
         given = {key: value for key, value in fields.items() if value is not None}
         if not given:
             return self
@@ -82,7 +82,7 @@ class Rule:
         order = [*STEPS, *(known for known in steps if known not in STEPS)]
         return replace(self, refinement=tuple(steps[known] for known in order if known in steps))
 
-    def _judged(self, sighting: Sighting) -> Sighting:
+    def _with_confidence(self, sighting: Sighting) -> Sighting:
         confidence = self.confidence.of(sighting.peak_score, sighting.evidence.searched_s)
         seen = confidence >= self.confidence.threshold
         return replace(sighting, confidence=confidence, is_seen=seen)
@@ -106,7 +106,7 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Any) -> Rule:
-        """Of this version or of version 1. ValueError says what is wrong."""
+        """Read the current version or version 1; raises ValueError with the reason."""
         if not isinstance(data, dict):
             raise ValueError("expected an object")
         if "schema" not in data:

@@ -1,7 +1,7 @@
-"""From a box and a logit on every frame to sightings: where in time the thing may be.
+"""From a box and a logit for every frame to sightings: runs of frames in which the thing may be.
 
 FramePredictions --Evidence.of--> Evidence --Extraction.sightings--> Sightings
-Confidence: the score of a sighting's peak -> the probability that it is a right answer
+Confidence: the score of a sighting's peak -> the probability that it is correct
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lastseen.track import FramePredictions
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """A box and a logit on every frame after refinement. Made from predictions, which stay as they are."""
+    """A box and a logit for every frame after refinement. Made from predictions, which are not changed."""
 
     fps: float
     boxes_px: np.ndarray  # [T, 4] x1 y1 x2 y2
     logits: np.ndarray  # [T]; -inf where the model did not run
-    # First and last frame of sightings that were extended: one that peaks in between reaches this far.
+    # First and last frame of extended sightings: a sighting whose peak is in between has this extent.
     extents: tuple[tuple[int, int], ...] = ()
-    # First frame, last frame and logit subtracted there: sightings that failed verification.
+    # Sightings that failed verification: first frame, last frame, logit subtracted there.
     penalties: tuple[tuple[int, int, float], ...] = ()
 
     @classmethod
@@ -43,7 +43,7 @@ class Evidence:
         return len(self) / self.fps
 
     def delayed(self, frames: int) -> Evidence:
-        """The same in a video that has `frames` more at its beginning, on which the model did not run."""
+        """The evidence with `frames` frames inserted at the beginning, on which the model did not run."""
         if not frames:
             return self
         return replace(
@@ -57,14 +57,14 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sighting:
-    """A run of frames in which the thing may be, and how sure that is."""
+    """A run of frames in which the thing may be, with a confidence."""
 
     evidence: Evidence
     first: int  # frame
     last: int  # frame
     peak_score: float  # smoothed score, in [0, 1]
-    confidence: float = 0.0  # probability that it is a right answer
-    is_seen: bool = False  # confident enough to be an answer
+    confidence: float = 0.0  # probability that it is correct
+    is_seen: bool = False  # confidence is at least the threshold
 
     @cached_property
     def peak(self) -> int:
@@ -78,13 +78,13 @@ class Sighting:
 
 
 class Extract(Protocol):
-    """Sightings of the evidence in time order, with confidences; `peak_ratio` other than the rule's."""
+    """Sightings of the evidence in time order, with confidences; `peak_ratio` overrides the rule's."""
 
     def __call__(self, evidence: Evidence, peak_ratio: float | None = None) -> list[Sighting]: ...
 
 
 def answerable(sightings: Sequence[Sighting]) -> list[Sighting]:
-    """Those that are seen, and the last one, which is the best guess if none is."""
+    """Sightings with `is_seen`, and the last one, which is the best guess if there are none."""
     return [s for s in sightings[:-1] if s.is_seen] + list(sightings[-1:])
 
 
@@ -98,7 +98,7 @@ class Extraction:
     gain: float = 1.0  # a frame's score is sigmoid(gain * logit + shift)
     shift: float = 0.0
     median_frames: int = 5  # length of the median filter over scores
-    peak_ratio: float = 0.8  # of the highest peak: lower ones are no sightings
+    peak_ratio: float = 0.8  # of the highest peak: lower peaks are dropped
     extent_ratio: float = 0.7  # of its peak: a sighting extends while the score stays above this
     box_median_frames: int = 3  # length of the median filter over boxes
 
@@ -119,11 +119,11 @@ class Extraction:
         return median_filter(scores, self.median_frames, mode="nearest")
 
     def sightings(self, evidence: Evidence) -> list[Sighting]:
-        """In time order; where two meet they are one."""
+        """Sightings in time order; those that overlap or touch are merged."""
         if not len(evidence):
             return []
         scores = self.smooth(self.scores(evidence))
-        # A rim of -1 makes a maximum at the first or last frame a peak like any other.
+        # Padding with -1 lets a maximum at the first or last frame be a peak.
         peaks = find_peaks(np.pad(scores, 1, constant_values=-1.0))[0] - 1
         spans: list[tuple[int, int, float]] = []  # first frame, last frame, score of the peak
         for peak in peaks[scores[peaks] >= self.peak_ratio * scores.max()]:
@@ -142,16 +142,16 @@ class Extraction:
         ]
 
     def smooth_boxes(self, boxes_px: np.ndarray) -> np.ndarray:
-        """A median leaves steady motion alone (a mean would lag behind it) and drops single-frame jumps."""
+        """Median filter: removes single-frame jumps and preserves steady motion."""
         return median_filter(np.asarray(boxes_px, np.float64), (self.box_median_frames, 1), mode="nearest")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confidence:
-    """Platt scaling of a sighting's peak: the probability that the answer is right.
+    """Platt scaling of a sighting's peak: the probability that it is correct.
 
-    Longer searches meet more look-alikes, so a peak's logit loses `search_length_penalty` for each factor of
-    e in minutes searched. Search lengths are clamped to the range that rules are fitted on.
+    Longer searches meet more similar-looking things, so `search_length_penalty` is subtracted from a peak's
+    logit per e-fold of minutes searched. Search lengths are clamped to the range that rules are fitted on.
     """
 
     slope: float = 1.0
@@ -159,7 +159,7 @@ class Confidence:
     search_length_penalty: float = 0.0  # logits per e-fold of minutes
     min_search_s: float = 30.0
     max_search_s: float = 300.0
-    threshold: float = 0.5  # a sighting with a lower confidence is not an answer
+    threshold: float = 0.5  # sightings with a lower confidence do not count as seen
 
     def __post_init__(self) -> None:
         penalty = self.search_length_penalty

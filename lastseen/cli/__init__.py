@@ -23,7 +23,7 @@ from lastseen.cli.shared import ERROR, FOUND, INTERRUPTED, Verbose, log, start_l
 from lastseen.cli.synth import synth
 from lastseen.errors import LastSeenError
 
-UsageError: Any = typer.BadParameter.__base__  # Typer has Click's errors within itself or beside, by version
+UsageError: Any = typer.BadParameter.__base__  # some versions of Typer bundle Click
 
 app = typer.Typer(
     name="lastseen",
@@ -37,9 +37,9 @@ app = typer.Typer(
 
 
 def main() -> NoReturn:
-    """One line and status 2 for errors, ours too: 1 means "not found". A reader that went away is none."""
+    """Errors, also internal ones, print one line and exit with 2 (1 means "not found")."""
     try:
-        status = app(prog_name="lastseen", standalone_mode=False)  # what a command's typer.Exit says
+        status = app(prog_name="lastseen", standalone_mode=False)  # the status of a command's typer.Exit
         sys.stdout.flush()
     except LastSeenError as error:
         _fail(str(error))
@@ -48,10 +48,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
-        _leave_reader()
+        _exit_on_broken_pipe()
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # Typer makes an error of it
-            _leave_reader()
+        if isinstance(ended.__context__, BrokenPipeError):  # Typer turns it into SystemExit
+            _exit_on_broken_pipe()
         raise
     except Exception as error:
         _fail(f"internal error, please report it ({_first_line(error)}); 'lastseen -v ...' tells where")
@@ -90,7 +90,7 @@ def _fail(message: str, status: int = ERROR) -> NoReturn:
 
 def _fail_usage(error: Any) -> NoReturn:
     message = error.format_message()
-    if "\n" in message:  # no arguments: it is the help
+    if "\n" in message:  # no arguments given: the message is the help text
         print(message, file=sys.stderr)
         sys.exit(ERROR)
     command = error.ctx.command_path if error.ctx else "lastseen"
@@ -101,7 +101,7 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _leave_reader() -> NoReturn:
-    """Nobody reads on; what is still in the buffer goes nowhere, instead of failing at the end."""
+def _exit_on_broken_pipe() -> NoReturn:
+    """Stdout was closed by its reader: discard what is buffered, so that the final flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(FOUND)

@@ -1,4 +1,4 @@
-"""lastseen affinity: the paper's affinity figure, for one point of a thing and one moment of a video."""
+"""lastseen affinity: the paper's affinity figure, for one point of the thing and one frame of a video."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lastseen doctor: what this machine offers."""
+"""lastseen doctor: check this machine."""
 
 from __future__ import annotations
 

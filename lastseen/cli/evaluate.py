@@ -1,4 +1,4 @@
-"""lastseen evaluate and validate: many questions with known answers, and the files of their answers."""
+"""lastseen evaluate and validate: run and score a model on annotated videos; check challenge files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def evaluate(
     from lastseen.evaluate.challenge import read_predictions, score_file
 
     questions = load_vq2d(annotations)
-    asides = load_absent(absent) if absent else ()
+    absent_questions = load_absent(absent) if absent else ()
     if predictions is not None and videos is None:
         content = read_predictions(predictions)
     elif videos is None or predictions is not None:
@@ -69,11 +69,13 @@ def evaluate(
 
         localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or ())
         with progress_bar("evaluating", "clips", quiet) as progress:
-            content = run_benchmark(localizer, questions, videos, out, absent=asides, progress=progress)
+            content = run_benchmark(
+                localizer, questions, videos, out, absent=absent_questions, progress=progress
+            )
     if not any(question.truth for question in questions.questions):
         print(f"{annotations} has no true answers: nothing to score")
         return
-    report = score_file(questions, content, asides)
+    report = score_file(questions, content, absent_questions)
     print(json.dumps(report.to_dict()) if as_json else report.to_text())
 
 

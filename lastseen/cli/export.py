@@ -1,4 +1,4 @@
-"""lastseen export: an answer for other programs."""
+"""lastseen export: convert an answer to other file formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lastseen find: the answer to one request, about one video or all that the index remembers."""
+"""lastseen find: search one video, or all videos of the index."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lastseen.video import Video
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif")
-THING = "thing"  # what it is called if it was given no name
+THING = "thing"  # name of a thing that was given none
 
 
 def find(
@@ -134,7 +134,7 @@ def find(
     if second is not None and not second > 0:
         raise QueryError(f"--before {before}: a video starts at 0 s, ask after that")
 
-    def localizer() -> Localizer:  # once the question is known to make sense
+    def localizer() -> Localizer:  # loaded only after the arguments are checked
         chosen = engine or (engine_of(folder) if asks_index and not paper else None)
         return open_localizer(weights, paper, threshold, device, quiet, chosen, skip or ())
 
@@ -219,13 +219,13 @@ def _ask_index(
         print(answers_text(answers, written.every))
     for given in answers.values():
         if written.wanted and given:
-            sys.stdout.flush()  # the answer stands, even if the video to draw on is gone
+            sys.stdout.flush()  # the answer is printed even if drawing fails because the video is missing
             written.write(replace(given[0], video=_original(index, cast("IndexedVideo", given[0].video))))
     return all(given and given[0].found for given in answers.values())
 
 
 def _original(index: Index, video: IndexedVideo) -> Video:
-    """The file behind an indexed video, if it is still there and the same."""
+    """The file of an indexed video; an error if it is missing or has changed."""
     from lastseen.errors import IndexStoreError
     from lastseen.index.catalogue import LIVE
     from lastseen.index.originals import check_unchanged
@@ -251,7 +251,7 @@ def _index(folder: Path | None, files: list[Path]) -> Index:
 
 @dataclass(frozen=True)
 class _Written:
-    """The files that an answer is drawn into."""
+    """Output files for an answer."""
 
     picture: Path | None
     video: Path | None
@@ -274,7 +274,7 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Request:
-    """What to look for, as it was typed."""
+    """What to search for, as given on the command line."""
 
     pictures: list[Path]
     things: list[str]

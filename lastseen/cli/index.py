@@ -1,4 +1,4 @@
-"""lastseen index: remember videos, so that questions about them take seconds."""
+"""lastseen index: encode videos once, so that searching them takes seconds."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def open_index(folder: Path | None, *, create: bool = False) -> Index:
 
 
 def engine_of(folder: Path | None) -> str | None:
-    """What an index was made with is what it is asked with, unless somebody says otherwise."""
+    """The engine that made an index: the default for searching it."""
     from lastseen.index import default_folder
     from lastseen.index.catalogue import FILE
 
@@ -157,7 +157,7 @@ def add(
     failed = 0
     with open_index(folder, create=True) as index:
         index.sweep()
-        told: dict[str, Any] = {"schema": ADD_SCHEMA, "videos": [], "failed": []}
+        output: dict[str, Any] = {"schema": ADD_SCHEMA, "videos": [], "failed": []}
         for source in sources:
             options = {"keep": keep, "name": name, "recorded": moment}
             try:
@@ -177,18 +177,18 @@ def add(
                         },
                         allow_truncated=allow_truncated,
                     )
-                told["videos"].append(_facts(index, done))
-                _tell(told["videos"][-1], as_json, quiet)
+                output["videos"].append(_facts(index, done))
+                _print_facts(output["videos"][-1], as_json, quiet)
                 if done.broke_off:
                     raise VideoError(f"{done.broke_off}; what came before is kept")
             except VideoError as error:
                 if len(sources) == 1 and not as_json:
                     raise
-                print(f"lastseen: {error}", file=sys.stderr)  # one bad file is no reason to leave the rest
-                told["failed"].append({"source": without_password(source), "error": str(error)})
+                print(f"lastseen: {error}", file=sys.stderr)  # continue with the other files
+                output["failed"].append({"source": without_password(source), "error": str(error)})
                 failed += 1
     if as_json:
-        print(json.dumps(told))
+        print(json.dumps(output))
     if failed:
         raise typer.Exit(ERROR)
 
@@ -226,7 +226,7 @@ def _facts(index: Index, done: Recording) -> dict[str, Any]:
     }
 
 
-def _tell(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
+def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     from lastseen.index.answers import megabytes
     from lastseen.index.record import BUSY, KNOWN
 

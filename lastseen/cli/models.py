@@ -1,4 +1,4 @@
-"""lastseen convert and train: where models come from."""
+"""lastseen convert, train and calibrate: make models."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def calibrate(
     ] = None,
     zoom_sightings: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Sightings to zoom in on; as the rule says unless given."),
+        typer.Option(
+            metavar="N", min=0, help="Sightings to zoom in on, 0: none; as the rule says unless given."
+        ),
     ] = None,
     verify_min_cosine: Annotated[
         float | None,
@@ -111,7 +113,7 @@ def calibrate(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="Least similarity to the most confident sighting; as the rule says unless given.",
+            help="Least similarity to the most confident sighting, 0: any; as the rule says unless given.",
         ),
     ] = None,
     extend_min_cosine: Annotated[
@@ -120,7 +122,7 @@ def calibrate(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="Least similarity to the peak frame to extend a track; as the rule says unless given.",
+            help="Least similarity to the peak frame to extend a track, 0: never; as the rule says unless given.",
         ),
     ] = None,
     search_length_penalty: Annotated[
@@ -153,9 +155,11 @@ def calibrate(
     if search_length_penalty is not None:
         confidence = replace(rule.confidence, search_length_penalty=search_length_penalty)
         rule = replace(rule, confidence=confidence)
-    asides = load_absent(absent) if absent else ()
+    absent_questions = load_absent(absent) if absent else ()
     with progress_bar("answering", "clips", quiet) as progress:
-        done = calibrated(localizer.with_rule(rule), load_vq2d(annotations), videos, asides, progress)
+        done = calibrated(
+            localizer.with_rule(rule), load_vq2d(annotations), videos, absent_questions, progress
+        )
     save_rule(done.rule, model)
     if as_json:
         errors = {"error_before": done.error_before, "error_held_out": done.error_held_out}

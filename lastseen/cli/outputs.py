@@ -1,4 +1,4 @@
-"""The files that `lastseen find` can write besides its answer."""
+"""Files that `lastseen find` can write in addition to printing the answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Save = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Where to write what; `check` before the search, `write` after it."""
+    """Paths of the files to write; `check` before the search, `write` after it."""
 
     figure: Path | None = None
     filmstrip: Path | None = None
@@ -66,7 +66,7 @@ class Outputs:
             check_writable(path)
 
     def write(self, answer: Answer, *, every: bool = True) -> None:
-        """Pictures show the last sighting; files for programs hold it, or `every` one."""
+        """Pictures show the last sighting; data files contain that one, or `every` one."""
         from lastseen.formats import write_answer
         from lastseen.render import write_cutout, write_figure, write_filmstrip, write_report
 

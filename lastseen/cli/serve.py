@@ -1,4 +1,4 @@
-"""lastseen serve: the page."""
+"""lastseen serve: the local web page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What several commands share: options, the localizer, the progress bar, the log.
+"""Shared by several commands: options, the localizer, the progress bar, the log.
 
-Options that people set once for good also read an environment variable (LASTSEEN_...).
+Options that are usually set once also read an environment variable (LASTSEEN_...).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from lastseen.errors import LastSeenError
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
-STEPS = ("zoom", "verify", "extend")  # lastseen.refine.STEPS, which would load torch
+STEPS = ("zoom", "verify", "extend")  # as lastseen.refine.STEPS, whose import loads torch
 FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
 
 def start_log(verbose: bool) -> None:
-    """The package's log lines go to stderr if they are wanted."""
-    log.handlers = [logging.StreamHandler()]  # anew each time: it writes to the stderr of now
+    """Log to stderr: warnings, and with `verbose` also information."""
+    log.handlers = [logging.StreamHandler()]  # a new one each time, since sys.stderr may have been replaced
     log.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
-def _say_more(wanted: bool) -> bool:
+def _set_verbose(wanted: bool) -> bool:
     if wanted:
         start_log(verbose=True)
     return wanted
 
 
-def _computing(device: str | None) -> str | None:
-    if device is not None and device.startswith("meta"):  # torch knows it, but it computes nothing
+def _check_device(device: str | None) -> str | None:
+    if device is not None and device.startswith("meta"):  # a valid torch device without data
         raise LastSeenError(f"device {device} cannot be used: it computes nothing; try cpu")
     return device
 
 
 def _devices(incomplete: str) -> list[str]:
-    """For the shell; torch would know more, but takes seconds to ask."""
+    """Shell completion; a fixed list, since importing torch takes seconds."""
     return [name for name in ("cpu", "cuda", "cuda:0", "cuda:1") if name.startswith(incomplete)]
 
 
@@ -83,7 +83,7 @@ Device = Annotated[
     typer.Option(
         metavar="NAME",
         envvar="LASTSEEN_DEVICE",
-        callback=_computing,
+        callback=_check_device,
         autocompletion=_devices,
         help="cpu, cuda, cuda:1 ... (default: the best).",
     ),
@@ -104,7 +104,7 @@ Verbose = Annotated[
     typer.Option(
         "--verbose",
         "-v",
-        callback=_say_more,
+        callback=_set_verbose,
         is_eager=True,
         help="Say what is done, on which device and how fast; errors with their origin.",
     ),
@@ -140,7 +140,7 @@ def open_localizer(
 
 @contextmanager
 def progress_bar(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Also tells the log how long it took, if anything was done."""
+    """Also logs the time taken, if anything was done."""
     began, counted = time.monotonic(), 0
     with _bar(what, unit) if not quiet else _no_bar() as bar:
 
@@ -170,7 +170,7 @@ def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
 
     def show(done: int, total: int) -> None:
         nonlocal started
-        if not started:  # only now: a mistake found before the work begins is one line, without a bar
+        if not started:  # created late: an error before the work begins prints one line, no bar
             bar.start()
             started = True
         bar.update(task, completed=done, total=total)

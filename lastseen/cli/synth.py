@@ -1,4 +1,4 @@
-"""lastseen synth: videos of the synthetic world."""
+"""lastseen synth: render synthetic videos."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Encoding frames with OpenVINO on the CPU; queries and heads, a small part of the work, stay with PyTorch.
+"""Encode frames with OpenVINO on the CPU; queries and heads, a small part of the work, run in PyTorch.
 
-The network is converted once for each picture size and kept in the user's cache folder.
+The network is converted once per input size and cached in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lastseen.errors import LastSeenError
 from lastseen.model import Model
 from lastseen.model.inputs import letterboxed
 
-FORMAT = 1  # of the cache; with another number everything is converted again
+FORMAT = 1  # version of the cache; changing it discards cached networks
 
 
 class OpenVinoEngine(Engine):
@@ -47,7 +47,7 @@ class OpenVinoEngine(Engine):
                 "engine openvino-bf16 needs a processor with bfloat16, unlike this one; take torch-fp32"
             )
         self._compiled: dict[tuple[int, ...], Any] = {}
-        self._lock = threading.Lock()  # a server has several threads, a network takes one at a time
+        self._lock = threading.Lock()  # a compiled network is not thread-safe; the web server has threads
         self._weights = model.fingerprint()
 
     def encode_frames(self, frames: Tensor) -> Tensor:
@@ -75,11 +75,11 @@ class OpenVinoEngine(Engine):
         made_by = FORMAT, version("openvino"), torch.__version__, shape, self._weights
         place = cache_folder() / "openvino" / hashlib.sha256(repr(made_by).encode()).hexdigest()[:32]
         if (place / "model.xml").is_file():
-            with suppress(RuntimeError):  # damaged: made again below
+            with suppress(RuntimeError):  # damaged: converted again below
                 return self._core.read_model(place / "model.xml")
             shutil.rmtree(place, ignore_errors=True)
         network = converted(self.model, shape)
-        with suppress(OSError):  # no room to keep it: it is made again next time
+        with suppress(OSError):  # cannot be cached: converted again next time
             self._keep(network, place)
         return network
 
@@ -88,13 +88,13 @@ class OpenVinoEngine(Engine):
         building = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
         try:
             self._openvino.save_model(network, building / "model.xml", compress_to_fp16=False)
-            building.rename(place)  # whole or not there; another process may have been first
+            building.rename(place)  # atomic; another process may have been first
         finally:
             shutil.rmtree(building, ignore_errors=True)
 
 
 def load_openvino() -> Any:
-    """Imports the library without its telemetry: nothing may leave this machine."""
+    """Import OpenVINO with its telemetry disabled: nothing may leave this machine."""
     reporter = "openvino_telemetry"
     known = sys.modules.get(reporter)
     sys.modules[reporter] = None  # type: ignore[assignment]  # as if it were not installed
@@ -123,13 +123,13 @@ class _Encoder(nn.Module):
 
 
 def converted(model: Model, shape: tuple[int, ...]) -> Any:
-    """The network for pictures of one shape, straight from the PyTorch module; about 10 s for a ViT-S."""
+    """The PyTorch module converted for inputs of one shape; takes about 10 s for a ViT-S."""
     load_openvino()
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of constants, which is what one fixed shape makes of sizes
+        warnings.simplefilter("ignore")  # of sizes traced as constants: the shape is fixed
         traced = TorchScriptPythonDecoder(_Encoder(model).eval(), example_input=(torch.zeros(shape),))
         frontend = FrontEndManager().load_by_framework("pytorch")
         network = frontend.convert(frontend.load(traced))

@@ -1,4 +1,4 @@
-"""Uploading pictures to a GPU while it computes."""
+"""Copy pictures to the GPU while it computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Upload:
-    """Two page-locked buffers: while one batch is computed the next one is copied to the GPU."""
+    """Double buffering in pinned memory: the next batch is copied while the current one is computed."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -20,12 +20,12 @@ class Upload:
         self._buffers: list[Tensor | None] = [None, None]
         self._done = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
         self._turn = 0
-        self._lock = threading.Lock()  # a server has several threads
+        self._lock = threading.Lock()  # the web server has several threads
 
     @contextmanager
     def sent(self, pictures: Sequence[np.ndarray]) -> Iterator[Tensor]:
-        """[n, h, w, 3] on the GPU. Work inside `with` is waited for two batches later, so that the program
-        cannot run ahead of the GPU by more than its memory holds."""
+        """Pictures as [n, h, w, 3] on the GPU. A buffer is reused only after the work inside its `with` is
+        done, so the program is at most two batches ahead of the GPU."""
         with self._lock:
             turn, self._turn = self._turn, 1 - self._turn
             self._done[turn].synchronize()
@@ -33,7 +33,7 @@ class Upload:
             for row, picture in zip(buffer, pictures):
                 row.copy_(
                     torch.from_numpy(np.require(picture, requirements=["C", "W"]))
-                )  # uses several cores
+                )  # copy_ is multi-threaded
             computing = torch.cuda.current_stream(self._device)
             with torch.cuda.stream(self._stream):
                 frames = buffer.to(self._device, non_blocking=True)

@@ -1,7 +1,7 @@
-"""Run a localizer over an annotated set of videos. Can be stopped and goes on where it was.
+"""Run a localizer on an annotated set of videos. Can be interrupted and resumed.
 
-Each clip is decoded and encoded once for all its questions. Finished clips stand in a journal beside
-the output, a line each; the challenge file is written when all are done.
+Each clip is decoded and encoded once for all its questions. Finished clips are recorded in a journal beside
+the output, one line each; the challenge file is written when all are done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lastseen.query import Query
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
-ClipProgress = Callable[[int, int], None]  # clips done, clips in all
+ClipProgress = Callable[[int, int], None]  # clips done, total clips
 
 
 def run_benchmark(
@@ -37,10 +37,10 @@ def run_benchmark(
     absent: Sequence[AbsentQuestion] = (),
     progress: ClipProgress | None = None,
 ) -> dict[str, Any]:
-    """Answer every question, write the challenge file `out` and return its content.
+    """Localize every question's thing, write the challenge file `out` and return its content.
 
-    No threshold applies: every question gets the best guess with its real score, since the metrics
-    rank by score and a low one costs nothing.
+    No threshold applies: every question gets the best guess with its score, since the metrics rank by score
+    and a low one costs nothing.
     """
     out = Path(out)
     check_writable(out, (".json",))
@@ -53,9 +53,9 @@ def run_benchmark(
     absent_scores: dict[str, float] = {}
     for number, (clip, section) in enumerate(sections):
         if number not in journal.done:
-            questions, asides = clip.questions, by_clip.get(clip.clip_uid or "", [])
-            tracks = answer_clip(localizer, clip, section, [*questions, *asides])
-            journal.add(number, _entry(questions, asides, tracks))
+            questions, absent_questions = clip.questions, by_clip.get(clip.clip_uid or "", [])
+            tracks = answer_clip(localizer, clip, section, [*questions, *absent_questions])
+            journal.add(number, _entry(questions, absent_questions, tracks))
         entry = journal.done[number]
         for uid, query_set, track in entry["answers"]:
             answers[uid, query_set] = ResponseTrack.from_dict(track)
@@ -74,7 +74,7 @@ def answer_clip(
     section: VideoSection,
     questions: Sequence[Question | AbsentQuestion],
 ) -> list[ResponseTrack]:
-    """The best guess for each question, in pixels of the size that its boxes are annotated in."""
+    """The best guess for each question, in pixels of the annotated frame size."""
     video = open_section(section)
     queries = [query_of(question, video, clip.fps) for question in questions]
     guesses = [answer.shown[-1] for answer in localizer.at(clip.fps).ask_many(video, queries)]
@@ -90,9 +90,9 @@ def open_section(section: VideoSection) -> Video:
 
 
 def query_of(question: Question | AbsentQuestion, video: Video, fps: float) -> Query:
-    """The question's picture: its frame in the video, with all that surrounds the thing, or its file."""
+    """The question as a Query: a frame of the video with the thing's box, or a picture file."""
     crop = question.crop
-    # A question may be asked a frame past the last one; the search window just ends there.
+    # A query frame may be one past the last frame of the video.
     asked_at = min(question.query_frame / fps, video.duration_s)
     if crop.frame is not None and crop.frame / fps < video.duration_s:
         factors = video.width / crop.original_width, video.height / crop.original_height
@@ -112,9 +112,9 @@ def _from_image(crop: VisualCrop, image: Path, image_box: Box) -> Query:
 
 
 def to_annotated_px(question: Question | AbsentQuestion, video: Video) -> tuple[float, float]:
-    """Factors of x and y: pixels of the video file -> of the size that the question's boxes are annotated in.
+    """Scale factors of x and y from pixels of the video file to pixels of the annotated frame size.
 
-    An absent thing has no boxes in the video: the size of its picture says nothing about them.
+    An absent thing has no boxes in the video, so the size of its picture does not matter.
     """
     if isinstance(question, AbsentQuestion):
         return 1.0, 1.0
@@ -122,11 +122,11 @@ def to_annotated_px(question: Question | AbsentQuestion, video: Video) -> tuple[
 
 
 def _entry(
-    questions: Sequence[Question], asides: Sequence[AbsentQuestion], tracks: Sequence[ResponseTrack]
+    questions: Sequence[Question], absent: Sequence[AbsentQuestion], tracks: Sequence[ResponseTrack]
 ) -> dict[str, Any]:
     return {
         "answers": [[*question.key, track.to_dict()] for question, track in zip(questions, tracks)],
-        "absent": {aside.query_uid: track.score for aside, track in zip(asides, tracks[len(questions) :])},
+        "absent": {q.query_uid: track.score for q, track in zip(absent, tracks[len(questions) :])},
     }
 
 
@@ -148,7 +148,7 @@ def _absent_by_clip(
 
 
 def _fingerprint(localizer: Localizer, annotations: Annotations, absent: Sequence[AbsentQuestion]) -> str:
-    """What a journal belongs to: other questions or another model must not be mixed into it."""
+    """Identifies model and questions: a journal is resumed only with the same ones."""
     parts = [
         hashlib.sha256(annotations.path.read_bytes()).hexdigest(),
         localizer.fingerprint(),
@@ -158,7 +158,7 @@ def _fingerprint(localizer: Localizer, annotations: Annotations, absent: Sequenc
 
 
 class _Journal:
-    """Finished clips, one JSON line each, on disk before the next clip begins."""
+    """Finished clips, one JSON line each, synced to disk before the next clip begins."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path = path
@@ -172,7 +172,7 @@ class _Journal:
             raise OutputError(
                 f"{path} is from another run (other annotations or model); remove it, or choose another name"
             )
-        # A line that was being written when the run was killed has no end: cut it off.
+        # Cut off a partial last line, left by a run that was killed while writing it.
         whole = [line for line in lines if line.endswith(b"\n")]
         if len(whole) < len(lines):
             os.truncate(path, sum(map(len, whole)))

@@ -31,7 +31,7 @@ from lastseen.box import Box
 from lastseen.datasets import AbsentQuestion, Annotations, ClipAnnotation, Question, QuestionGroup
 from lastseen.datasets.vq2d import is_number, one_track, read_json, shown
 from lastseen.errors import AnnotationError, PredictionsError, TrackError
-from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
+from lastseen.evaluate.metrics import AbsentScore, Outcome, Report, ScoredTrack, evaluate
 from lastseen.files import whole_file
 from lastseen.track import ResponseTrack
 
@@ -120,16 +120,16 @@ def check_predictions(annotations: Annotations, predictions: Any) -> list[str]:
     return problems
 
 
-def read_answers(annotations: Annotations, predictions: Any) -> dict[Key, Answer]:
+def read_answers(annotations: Annotations, predictions: Any) -> dict[Key, ScoredTrack]:
     """The answer to every valid question; raises a PredictionsError with the first problem."""
     return {question.key: answer for _, question, answer in _answered(annotations, predictions)}
 
 
-def answer_from(bboxes: Sequence[Mapping[str, Any]], score: float, fps: float) -> Answer:
+def answer_from(bboxes: Sequence[Mapping[str, Any]], score: float, fps: float) -> ScoredTrack:
     """Boxes of the challenge file, in any order, as an answer; they must form a single track."""
     numbered = [(int(box["fno"]), Box(box["x1"], box["y1"], box["x2"], box["y2"])) for box in bboxes]
     try:
-        return Answer(track=one_track(numbered, fps, score), score=score)
+        return ScoredTrack(track=one_track(numbered, fps, score), score=score)
     except TrackError as error:
         raise PredictionsError(str(error)) from None
 
@@ -196,7 +196,7 @@ def _raw_answer(track: ResponseTrack | None, fps: float) -> dict[str, Any]:
 
 def _answered(
     annotations: Annotations, predictions: Any
-) -> Iterator[tuple[ClipAnnotation, Question, Answer]]:
+) -> Iterator[tuple[ClipAnnotation, Question, ScoredTrack]]:
     errors = [one for one in check_predictions(annotations, predictions) if not one.startswith(WARNING)]
     if errors:
         more = f" (and {len(errors) - 1} more problems)" if len(errors) > 1 else ""

@@ -1,6 +1,6 @@
-"""An annotated set, encoded once by a backbone, to evaluate many heads on it.
+"""An annotated set, encoded once by a backbone, to evaluate many heads on.
 
-Models with the same backbone differ only in what comes after it, the smaller part of the work.
+Models with the same backbone share its features; what comes after is the smaller part of the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lastseen.datasets import AbsentQuestion, Annotations, Question
 from lastseen.datasets.vq2d import find_videos
 from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.calibration import Answered, best_guess, fit_rule
-from lastseen.evaluate.metrics import AbsentScore, Answer, Outcome, Report, evaluate
+from lastseen.evaluate.metrics import AbsentScore, Outcome, Report, ScoredTrack, evaluate
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, TrainedConfig, TrainedModel
 from lastseen.model.inputs import letterboxed, normalised, query_crops
@@ -30,7 +30,7 @@ from lastseen.rule import Rule
 from lastseen.sighting import Evidence
 from lastseen.video import Video
 
-AT_ONCE = 64  # frames
+AT_ONCE = 64  # frames per batch
 T = TypeVar("T")
 
 
@@ -40,8 +40,8 @@ class EncodedClip:
 
     | features         | float16 [frames, channels, side, side]                              |
     | queries          | float16 [questions, scales, channels, q side, q side]               |
-    | query_boxes_unit | [questions, scales, 4] the things in their crops                    |
-    | query_shown_unit | the same of the pictures, beyond which their edges are repeated     |
+    | query_boxes_unit | [questions, scales, 4] the thing's box in the crop                  |
+    | query_shown_unit | same shape: the part of the crop inside the picture; rest is padding |
     """
 
     video: Video
@@ -55,7 +55,7 @@ class EncodedClip:
 
 
 class EncodedSet:
-    """Encoded with one backbone, sizes, query scales and padding; for models that agree in these."""
+    """Clips encoded with one backbone, input size, query scales and padding, for models that share these."""
 
     def __init__(self, clips: Sequence[EncodedClip]) -> None:
         self.clips = list(clips)
@@ -77,8 +77,11 @@ class EncodedSet:
         opened = [Video(s.path, start_s=s.start_s or 0.0, end_s=s.end_s) for _, s in sections]
         decoded = in_advance(_decoded, [(video, clip.fps) for video, (clip, _) in zip(opened, sections)])
         for (clip, _), video, frames in zip(sections, opened, decoded):
-            asides = [question for question in absent if question.clip_uid == clip.clip_uid]
-            questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
+            absent_questions = [question for question in absent if question.clip_uid == clip.clip_uid]
+            questions: list[Question | AbsentQuestion] = [
+                *(q for q in clip.questions if q.truth),
+                *absent_questions,
+            ]
             asked = tuple(query_of(question, video, clip.fps) for question in questions)
             pictures = [torch.from_numpy(query.views[0].picture.copy()).to(device) for query in asked]
             made = [
@@ -128,12 +131,12 @@ class EncodedSet:
 
 
 def report(answered: Sequence[Answered], rule: Rule, *, draws: int = 1000) -> Report:
-    """The metrics of the best guesses under a rule."""
+    """Metrics of the best guesses under a rule."""
     return _report(list(answered), [rule] * len(answered), draws)
 
 
 def cross_fitted(answered: Sequence[Answered], rule: Rule = Rule(), *, draws: int = 1000) -> Report:
-    """The same with rules that never saw the video: each half's is fitted on the other half."""
+    """Two-fold cross-fitting: each half of the videos is scored under a rule fitted on the other half."""
     videos = sorted({one.video_uid for one in answered})
     halves = [set(videos[0::2]), set(videos[1::2])]
     rules = [fit_rule([one for one in answered if one.video_uid not in half], rule) for half in halves]
@@ -148,8 +151,8 @@ def _report(answered: list[Answered], rules: list[Rule], draws: int) -> Report:
         if one.truth is None:
             absent.append(AbsentScore(video_uid=one.video_uid, score=guess.score))
         else:
-            answer = Answer(track=guess, score=guess.score)
-            outcomes.append(Outcome(video_uid=one.video_uid, truth=one.truth, answers=(answer,)))
+            scored = ScoredTrack(track=guess, score=guess.score)
+            outcomes.append(Outcome(video_uid=one.video_uid, truth=one.truth, answers=(scored,)))
     return evaluate(outcomes, absent, draws=draws)
 
 
@@ -170,7 +173,7 @@ def _features(
 
 
 def in_advance(work: Callable[..., T], cases: Sequence[tuple[Any, ...]], ahead: int = 6) -> Iterator[T]:
-    """Results in order, while the next few are being worked on: decoding runs beside encoding."""
+    """Results of `work` in order, computed up to `ahead` in advance by threads: decode while encoding."""
     with ThreadPoolExecutor(ahead) as pool:
         waiting: deque[Future[T]] = deque()
         for case in cases:

@@ -44,7 +44,9 @@ METRICS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ScoredTrack:
+    """One prediction for a question."""
+
     track: ResponseTrack | None  # None: "not seen"
     score: float
 
@@ -58,7 +60,7 @@ class Outcome:
 
     video_uid: str
     truth: ResponseTrack
-    answers: tuple[Answer, ...]
+    answers: tuple[ScoredTrack, ...]
     crop_area: float = math.nan  # of the visual crop, in pixels; only for filtering by it
 
     def __post_init__(self) -> None:

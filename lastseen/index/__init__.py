@@ -1,4 +1,4 @@
-"""Index: videos are encoded once and asked many times."""
+"""Index: encode videos once, search them for any number of queries."""
 
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.folder import default_folder

@@ -1,4 +1,4 @@
-"""What an index says, in words and as JSON. No torch."""
+"""Answers and listings of an index, as text and as JSON. Does not import torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA, LIST_SCHEMA = "lastseen/answers@1", "lastseen/index-list@1"
 def answers_dict(
     index: str | None, model: str, found: Mapping[str, Sequence[Answer]], every: bool
 ) -> dict[str, Any]:
-    """One entry a thing; its answers, latest first, are those of `find --json` on one video, and dated."""
+    """One entry per thing: its answers, latest first, as `find --json` prints them, with dates added."""
     things = []
     for name, given in found.items():
         answers = [_answer(answer, every) for answer in given]
@@ -110,7 +110,7 @@ def megabytes(size: float) -> str:
 
 
 def parse_moment(text: str) -> tuple[float | None, float | None]:
-    """ "60" -> (seconds of a video, None); "2026-11-15 10:30" -> (None, seconds since 1970)"""
+    """ "60" -> (seconds from the start of a video, None); "2026-11-15 10:30" -> (None, seconds since 1970)"""
     try:
         return float(text), None
     except ValueError:

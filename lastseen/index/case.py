@@ -1,7 +1,7 @@
-"""One query to one indexed video: on which clips the model ran, what it said, and what that comes to.
+"""Search state of one query in one indexed video: clips processed, their predictions, the resulting answer.
 
-A clip gets the boxes and logits that it gets when its video is searched alone, bit by bit: clips are cut the
-same way and their features are the same. Frames on which the model did not run have logit -inf.
+Predictions of a clip are bit-identical to those of a search of the video alone: clips are cut the same way
+and their features are the same. Frames on which the model did not run have logit -inf.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from lastseen.refine import Extend, Zoom
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 
-HOPE = 0.4  # of the threshold: refinement may find that a guess above this was a sighting
+MIN_THRESHOLD_RATIO = 0.4  # best guesses above this share of the threshold are refined: they may pass then
 LAST_STEPS = frozenset(
     {Extend.name}
-)  # run on the answer alone: they change when it ends, not whether it is one
+)  # run on the final answer only: they change the extent of sightings, not whether there are any
 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """What one video says so far."""
+    """The provisional answer for one video."""
 
     answer: Answer
     evidence: Evidence
@@ -58,14 +58,14 @@ class Case:
     ) -> None:
         self.localizer, self.fine, self.query, self.encoded = localizer, fine, query, encoded
         self.first, self.end = fine.video.first, end
-        # Row numbers instead of features: the same cutting tells which frames are in which clip.
+        # Cut frame numbers instead of features, to learn which frames are in which clip.
         cut = localizer.clips([torch.arange(max(0, end - self.first))])
         self.clips = [
             (start, start + len(rows), start + first, start + last) for start, rows, first, last in cut
         ]
         self.done: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # boxes and logits by clip
         self._of_all_frames: FramePredictions | None = None
-        # The model must have run on so many frames around a track for its ends to be known.
+        # The ends of a track are final once the model ran on this many frames on either side.
         gaps = [step.max_gap_frames for step in localizer.rule.refinement if isinstance(step, Extend)]
         self._margin = max(gaps, default=0) + 1
         self._access = VideoAccess(localizer, fine.video, encoded, fine.read, fine.opened, self.first)
@@ -81,17 +81,17 @@ class Case:
             self.done[clip] = boxes[first - start : last - start], logits[first - start : last - start]
 
     def run_around(self, every: bool) -> None:
-        """Run on until the last sighting (or each) ends on both sides, as when all is searched."""
+        """Run on further clips until both ends of the last sighting (or of each) are as in a full search."""
         while missing := self._missing(every, Evidence.of(self.predictions())):
             for clip in missing:
                 self.run(clip)
 
     def set_predictions(self, predictions: FramePredictions) -> None:
-        """Of all frames, by an exhaustive search."""
+        """Take the predictions of an exhaustive search."""
         self._of_all_frames = predictions
 
     def predictions(self) -> FramePredictions:
-        """Of the frames from `first` on."""
+        """Predictions for the frames from `first` on."""
         if self._of_all_frames is not None:
             return self._of_all_frames
         count = self.end - self.first
@@ -103,29 +103,29 @@ class Case:
         return FramePredictions(fps=self.localizer.fps, boxes_px=letterbox.to_px(boxes), logits=logits)
 
     def clip_end(self, clip: int) -> float:
-        """In seconds since 1970."""
+        """When the clip ends, in seconds since 1970."""
         return self.fine.video.recorded_at + (self.first + self.clips[clip][3]) / self.localizer.fps
 
-    # --- what it comes to ---
+    # --- the answer ---
 
     def unrefined(self) -> Draft:
         return self._draft({step.name for step in self.localizer.rule.refinement})
 
     def checked(self, draft: Draft, every: bool) -> Draft:
-        """After the steps that decide whether it was seen; without zoom if the video's file is not there."""
+        """Refined by the steps that decide whether the thing was seen; no zoom if the file is missing."""
         if draft.zoomed:
             return draft
         zooms = any(step.name == Zoom.name for step in self.localizer.rule.refinement)
         if not zooms or self.fine.can_open():
             try:
-                return self._settled(every, LAST_STEPS)
+                return self._run_until_complete(every, LAST_STEPS)
             except (VideoError, OSError):
-                pass  # it went away just now
-        draft = self._settled(every, LAST_STEPS | {Zoom.name})
+                pass  # the file was removed after can_open() checked it: refine without zoom
+        draft = self._run_until_complete(every, LAST_STEPS | {Zoom.name})
         return replace(draft, answer=replace(draft.answer, video_missing=True))
 
     def final(self, draft: Draft, every: bool) -> Answer:
-        """After all steps; sightings may now reach into clips on which the model did not run yet."""
+        """Refined by all steps; the model is run on further clips if extended sightings reach into them."""
         skip = frozenset() if draft.zoomed else frozenset({Zoom.name})
         while True:
             refined = self._draft(skip)
@@ -134,11 +134,11 @@ class Case:
                 return replace(refined.answer, video_missing=draft.answer.video_missing)
             for clip in missing:
                 self.run(clip)
-            self._settled(every, LAST_STEPS | skip)
+            self._run_until_complete(every, LAST_STEPS | skip)
 
     def may_be_seen(self, draft: Draft) -> bool:
         guess = draft.answer.best_guess
-        least = HOPE * self.localizer.rule.confidence.threshold
+        least = MIN_THRESHOLD_RATIO * self.localizer.rule.confidence.threshold
         return draft.answer.found or (guess is not None and guess.score >= least)
 
     def _draft(self, skip: Collection[str]) -> Draft:
@@ -150,8 +150,8 @@ class Case:
             evidence,
         )
 
-    def _settled(self, every: bool, skip: Collection[str]) -> Draft:
-        """The model run, too, on all clips that the sightings reach into."""
+    def _run_until_complete(self, every: bool, skip: Collection[str]) -> Draft:
+        """Run the model on all clips that the sightings reach into, until no clip is missing."""
         while True:
             draft = self._draft(skip)
             missing = self._missing(every, draft.evidence)
@@ -161,7 +161,7 @@ class Case:
                 self.run(clip)
 
     def _missing(self, every: bool, evidence: Evidence) -> list[int]:
-        """The clips that hold the last sighting (or each), their neighbours, and the best frame."""
+        """Clips not yet run: those of the last sighting (or of each), their neighbours, the best frame's."""
         if self._of_all_frames is not None:
             return []
         best = int(evidence.logits.argmax())
@@ -171,11 +171,11 @@ class Case:
             for track in tracks[0 if every else -1 :]
             for clip in self._around(track.first_frame, track.last_frame)
         }
-        # Neighbours of a better clip wait in the queue; where the thing was seen, they come at once.
+        # Candidate ranking puts neighbours of a better clip later; next to a sighting they are run at once.
         beside = {clip + step for clip in shown for step in (-1, 1)} & set(range(len(self.clips)))
         return sorted((shown | beside | self._around(best, best)) - self.done.keys())
 
     def _around(self, start: int, to: int) -> set[int]:
-        """The clips that hold the frames from `start` to `to` and a margin on both sides."""
+        """The clips that contain the frames from `start` to `to`, with a margin on both sides."""
         low, high = start - self._margin, to + self._margin
         return {n for n, (_, _, first, last) in enumerate(self.clips) if first <= high and last > low}

@@ -1,6 +1,6 @@
-"""Which videos an index holds and how many of their rows count: one SQLite file.
+"""The SQLite file that lists an index's videos and how many feature rows of each are committed.
 
-A row of features counts when its number is committed here, never before it is on disk itself.
+Rows are committed here only after they are on disk; uncommitted rows are ignored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lastseen.index.lock import locked
 
 SCHEMA = "lastseen/index@1"
 FILE = "catalogue.sqlite"
-FULL, COMPACT = "full", "compact"  # what is kept of a video
-RECORDED, GROWING, LIVE = "file", "growing", "live"  # what it comes from
+FULL, COMPACT = "full", "compact"  # which features of a video are kept
+RECORDED, GROWING, LIVE = "file", "growing", "live"  # finished file, file being written, live stream
 
 TABLES = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -66,8 +66,8 @@ class IndexedVideo:
     name: str
     source: str  # absolute path, or the address of a stream
     kind: str
-    identity: str  # what makes it this video and no other
-    sha256: str | None  # of the whole file, once it is whole
+    identity: str  # unique key of the content
+    sha256: str | None  # of the complete file; None until it is complete
     size: int | None
     mtime_ns: int | None
     width: int
@@ -76,12 +76,12 @@ class IndexedVideo:
     duration_s: float
     recorded_at: float  # when its first frame was taken, seconds since 1970
     keep: str
-    expected: int | None  # frames there will be, if that is known
+    expected: int | None  # total number of frames, if known
     grid: tuple[int, int, int] | None  # channels, rows and columns of a frame's features
-    fine_bytes: int | None  # of a frame; None if they are not kept
+    fine_bytes: int | None  # size of a frame's full features; None if they are not kept
     compact_bytes: int | None
     first: int  # frames before this one were dropped
-    frames: int  # one past the last that is there
+    frames: int  # one past the last stored frame
     complete: bool
 
     @property
@@ -93,17 +93,17 @@ class IndexedVideo:
         return 0.0
 
     def frame_count(self, fps: float) -> int:
-        """As of a Video; the rate is the index's."""
+        """As `Video.frame_count`; `fps` is the index's sampling rate."""
         return self.frames
 
     def time_of(self, time_s: float) -> datetime:
-        """A moment of the video as a date, in local time."""
+        """Local date and time of a moment of the video."""
         return datetime.fromtimestamp(self.recorded_at + time_s).astimezone()
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows committed together, and the checksums of their bytes."""
+    """Rows that were committed together, with their checksums."""
 
     first: int
     rows: int
@@ -115,7 +115,7 @@ COLUMNS = tuple(field.name for field in fields(IndexedVideo))
 
 
 class Catalogue:
-    """The open file; every change is one transaction."""
+    """The open database; every change is one transaction."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder, self.path = folder, folder / FILE
@@ -123,7 +123,7 @@ class Catalogue:
             self._create()
         elif not self.path.is_file():
             raise IndexStoreError(f"no index at {folder}; make one: lastseen index VIDEO...")
-        with self._speaking():
+        with self._sqlite_errors():
             self._base = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             self._base.execute("PRAGMA synchronous = FULL")
             self._base.execute("PRAGMA foreign_keys = ON")
@@ -139,13 +139,13 @@ class Catalogue:
         self._base.close()
 
     def about(self) -> dict[str, Any]:
-        """What holds for the whole index: schema, model, rate."""
-        with self._speaking():
+        """Properties of the whole index: schema, model, sampling rate."""
+        with self._sqlite_errors():
             rows = self._base.execute("SELECT key, value FROM about").fetchall()
         return {key: json.loads(value) for key, value in rows}
 
     def set_about(self, **values: Any) -> dict[str, Any]:
-        """Sets what is not yet set; returns what holds."""
+        """Set properties that are not set yet; returns the current ones."""
         with self._change():
             self._base.executemany(
                 "INSERT OR IGNORE INTO about VALUES (?, ?)", [(k, json.dumps(v)) for k, v in values.items()]
@@ -153,10 +153,10 @@ class Catalogue:
         return self.about()
 
     def videos(self, **equal: Any) -> list[IndexedVideo]:
-        """Those whose columns equal the given values, in the order in which they were added."""
+        """Videos whose columns equal the given values, in the order in which they were added."""
         where = " AND ".join(f"{column} = ?" for column in equal) or "1"
         query = f"SELECT {', '.join(COLUMNS)} FROM videos WHERE {where} ORDER BY id"
-        with self._speaking():
+        with self._sqlite_errors():
             return [_video(row) for row in self._base.execute(query, tuple(equal.values()))]
 
     def video(self, id: int) -> IndexedVideo:
@@ -166,7 +166,7 @@ class Catalogue:
         return found[0]
 
     def add(self, name: str, **values: Any) -> IndexedVideo:
-        """A new video, or the one that has this identity already."""
+        """Add a video, or return the existing one with the same identity."""
         with self._change():
             if known := self.videos(identity=values["identity"]):
                 return known[0]
@@ -185,14 +185,14 @@ class Catalogue:
         return self.video(id)
 
     def commit(self, id: int, block: Block, **values: Any) -> None:
-        """From now on the block's rows count. They must be on disk."""
+        """Commit the rows of a block. They must be on disk already."""
         with self._change():
             row = (id, block.first, block.rows, block.fine, block.compact)
             self._base.execute("INSERT INTO blocks VALUES (?, ?, ?, ?, ?)", row)
             self._set(id, {"frames": block.first + block.rows, **values})
 
     def keep_rows(self, id: int, first: int, end: int) -> None:
-        """From now on only the rows [first, end) count."""
+        """Drop all rows outside [first, end)."""
         with self._change():
             self._base.execute(
                 "DELETE FROM blocks WHERE video = ? AND (first < ? OR first + rows > ?)", (id, first, end)
@@ -200,14 +200,14 @@ class Catalogue:
             self._set(id, {"first": first, "frames": end})
 
     def shorten(self, id: int, first: int, last: Block) -> None:
-        """From now on the rows end with `last`, which is the beginning of a longer block."""
+        """Replace the last, longer block by `last`, its beginning; the rows end there."""
         with self._change():
             self.keep_rows(id, first, last.first)
             self.commit(id, last)
 
     def blocks(self, id: int) -> list[Block]:
         query = "SELECT first, rows, fine, compact FROM blocks WHERE video = ? ORDER BY first"
-        with self._speaking():
+        with self._sqlite_errors():
             return [Block(*row) for row in self._base.execute(query, (id,))]
 
     def remove(self, id: int) -> None:
@@ -215,7 +215,7 @@ class Catalogue:
             self._base.execute("DELETE FROM videos WHERE id = ?", (id,))
 
     def problems(self) -> list[str]:
-        with self._speaking():
+        with self._sqlite_errors():
             found = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else [f"{self.path}: {line}" for line in found]
 
@@ -225,7 +225,7 @@ class Catalogue:
 
     def _create(self) -> None:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what one saw is nobody else's
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private: no access for other users
             with locked(self.folder / "create.lock"):
                 if not self.path.exists():
                     self._build()
@@ -233,22 +233,22 @@ class Catalogue:
             raise IndexStoreError(f"{self.folder}: no index can be made there: {error.strerror}") from None
 
     def _build(self) -> None:
-        # Under another name until it is whole: a kill in between leaves nothing half made.
+        # Built under another name, then renamed: a process killed meanwhile leaves no partial database.
         building = self.path.with_suffix(".building")
         building.unlink(missing_ok=True)
-        with self._speaking():
+        with self._sqlite_errors():
             base = sqlite3.connect(building, isolation_level=None)
             try:
                 base.executescript(TABLES)
                 base.execute("INSERT INTO about VALUES ('schema', ?)", (json.dumps(SCHEMA),))
-                base.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
+                base.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not block each other
             finally:
                 base.close()
         building.replace(self.path)
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        with self._speaking():
+        with self._sqlite_errors():
             if self._base.in_transaction:
                 yield
                 return
@@ -257,12 +257,12 @@ class Catalogue:
                 yield
                 self._base.execute("COMMIT")
             except BaseException:
-                self._base.rollback()  # does nothing where SQLite has done it by itself
+                self._base.rollback()  # no effect if SQLite has already rolled back
                 raise
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        """SQLite's errors in one clear line."""
+    def _sqlite_errors(self) -> Iterator[None]:
+        """Convert SQLite's errors to IndexStoreError with a one-line message."""
         try:
             yield
         except sqlite3.Error as error:

@@ -1,9 +1,9 @@
-"""A few tokens of every frame in a few bytes: enough to choose the clips that the exact model looks at.
+"""A few quantized tokens of every frame: enough to choose the clips on which the exact model runs.
 
     features [n, c, rows, columns] --CompactGrid.pack--> bytes [n, row_bytes] --coarse_scores--> scores [n]
 
-Tokens are sampled, not averaged: an average loses small things. The sampled places move from frame to frame,
-so a thing that is in view for a second is hit by some of them.
+Tokens are sampled, not averaged, since averaging loses small things. The sampling grid shifts from frame to
+frame, so some sample hits any thing that is in view for a second.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.model import EncodedQuery, Model
 
-FRAME_BYTES = 27_000  # at most: 18,000 frames, an hour at 5 a second, stay under 500 MB
-SCALE_BYTES = 2  # of each token: its codes times this (float16) are its numbers
-QUERY_TOKENS = 64  # of a view, at most: all of them cost five times as much and find much the same clips
-STEPS = 0.7548776662466927, 0.5698402909980532  # places of successive frames spread evenly by these
+FRAME_BYTES = 27_000  # upper limit: an hour at 5 frames per second (18,000 frames) stays under 500 MB
+SCALE_BYTES = 2  # each token has a float16 scale; value = int8 code * scale
+QUERY_TOKENS = 64  # per view, at most; using all costs five times as much and selects nearly the same clips
+STEPS = 0.7548776662466927, 0.5698402909980532  # shift of the sampling grid from frame to frame
 
 
 @dataclass(frozen=True)
 class CompactGrid:
-    """Which tokens of a frame are kept: `kept_rows` x `kept_columns` of those where there is picture."""
+    """Which tokens of a frame are kept: `kept_rows` x `kept_columns` of those not in the padding."""
 
     channels: int
     top: int
@@ -57,7 +57,7 @@ class CompactGrid:
     def pack(self, vectors: Tensor, first_frame: int) -> np.ndarray:
         """[n, channels, all rows, all columns] of frames from `first_frame` on -> [n, row_bytes] uint8"""
         picked = self._picked(vectors, first_frame)
-        scales = (picked.abs().amax(-1) / 127).clamp(min=6e-8).half()  # never 0, not even in float16
+        scales = (picked.abs().amax(-1) / 127).clamp(min=6e-8).half()  # positive also in float16
         codes = (picked / scales[..., None].float()).round().clamp(-127, 127).to(torch.int8)
         parts = (codes.flatten(1).cpu().numpy().view(np.uint8), scales.cpu().numpy().view(np.uint8))
         return np.concatenate(parts, 1)
@@ -68,11 +68,11 @@ class CompactGrid:
         return codes * scales
 
     def similarity(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
-        """[n, row_bytes] uint8, vectors [k, channels] -> products with every token [n, tokens, k]
+        """[n, row_bytes] uint8, vectors [k, channels] -> dot products with every token [n, tokens, k]
 
-        Computed where the vectors are."""
+        Computed on the device of `vectors`."""
         codes, scales = self._codes_and_scales(packed, vectors.device)
-        return (codes @ vectors.T) * scales  # scaled last: the codes are six times as many
+        return (codes @ vectors.T) * scales  # scaled last: codes have six times as many elements
 
     def _codes_and_scales(
         self, packed: np.ndarray, device: torch.device | str = "cpu"
@@ -83,7 +83,7 @@ class CompactGrid:
         return codes.view(-1, self.tokens, self.channels), scales[..., None]
 
     def _picked(self, vectors: Tensor, first_frame: int) -> Tensor:
-        """[n, channels, all rows, all columns] -> [n, tokens, channels]; each frame has its own places."""
+        """[n, channels, all rows, all columns] -> [n, tokens, channels]; the grid shifts with the frame."""
         frames = range(first_frame, first_frame + len(vectors))
         rows = torch.stack([_places(self.rows, self.kept_rows, n * STEPS[0] % 1.0) for n in frames])
         columns = torch.stack([_places(self.columns, self.kept_columns, n * STEPS[1] % 1.0) for n in frames])
@@ -114,18 +114,18 @@ def representatives(vectors: Tensor, most: int) -> Tensor:
 
 
 def coarse_scores(grid: CompactGrid, packed: np.ndarray, queries: Sequence[Tensor]) -> np.ndarray:
-    """For each query's vectors [k, m] the cosine of the most similar token of each frame: [queries, n]"""
+    """The highest cosine between each query's vectors [k, m] and each frame's tokens: [queries, n]"""
     similarity = grid.similarity(packed, torch.cat(list(queries)).float())
     parts = torch.split_with_sizes(similarity, [len(query) for query in queries], 2)
     return torch.stack([part.amax((1, 2)) for part in parts]).cpu().numpy()
 
 
 def _places(cells: int, kept: int, shift: float) -> Tensor:
-    """`kept` of `cells` places, evenly spaced and moved by `shift` of that spacing."""
+    """Indices of `kept` of `cells` cells, evenly spaced and shifted by `shift` times the spacing."""
     return ((torch.arange(kept) + shift) * (cells / kept)).floor().long().clamp(max=cells - 1)
 
 
 def _extent(offset_px: int, content_px: int, canvas_px: int, cells: int) -> tuple[int, int]:
-    """First cell with picture in it, and how many there are."""
+    """The first cell that is not padding, and the number of such cells."""
     first = math.floor(offset_px / canvas_px * cells)
     return first, math.ceil((offset_px + content_px) / canvas_px * cells) - first

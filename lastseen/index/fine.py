@@ -1,4 +1,4 @@
-"""The features of an indexed video: as they were kept, or made again from its file."""
+"""The full features of an indexed video: read from the index, or encoded again from the video file."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from lastseen.index.rows import Rows
 from lastseen.localizer import Localizer
 from lastseen.video import Video
 
-PIECE_ROWS = 64  # read at a time when all are
-HELD_FRAMES = 512  # of those made again, so that neighbouring clips and several things share them
+PIECE_ROWS = 64  # read at a time by `pieces`
+HELD_FRAMES = 512  # re-encoded frames that are cached, shared by neighbouring clips and by several queries
 
 
 class FineFeatures:
-    """Frames [start, end) of a video as features; the same bits either way."""
+    """Features of frames [start, end) of a video, bit-identical whether stored or encoded again."""
 
     def __init__(self, index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> None:
         self.index, self.localizer, self.video = index, localizer, video
         self._rows: Rows | None = index.fine(video)
         self._video: Video | None = None
-        self._gone = False
-        self._made = VideoFeatures(localizer, self.opened, video.frames, HELD_FRAMES)
+        self._unavailable = False
+        self._encoded_again = VideoFeatures(localizer, self.opened, video.frames, HELD_FRAMES)
 
     def read(self, start: int, end: int) -> Tensor:
-        return self._kept(start, end) if self._rows else self._made.read(start, end)
+        return self._stored(start, end) if self._rows else self._encoded_again.read(start, end)
 
     def pieces(self, start: int, end: int) -> Iterator[Tensor]:
         if self._rows is None:
             yield from self.localizer.encoded(self.opened(), start, end)
             return
         for at in range(start, end, PIECE_ROWS):
-            yield self._kept(at, min(end, at + PIECE_ROWS))
+            yield self._stored(at, min(end, at + PIECE_ROWS))
 
-    def _kept(self, start: int, end: int) -> Tensor:
+    def _stored(self, start: int, end: int) -> Tensor:
         assert self._rows is not None and self.video.grid is not None
         dtype = torch.empty(0, dtype=self.localizer.feature_dtype).numpy().dtype
         rows = self._rows.read(start, end).view(np.dtype(dtype))
         return torch.from_numpy(rows).view(end - start, *self.video.grid)
 
     def can_open(self) -> bool:
-        """Whether the video's file is still there and is what was indexed."""
-        if not self._gone:
+        """Whether the video file exists and is unchanged since it was indexed."""
+        if not self._unavailable:
             try:
                 self.opened()
             except (IndexStoreError, VideoError, OSError):
-                self._gone = True  # to tell may take a while: a file that changed is read to its end
-        return not self._gone
+                self._unavailable = True  # cached: checking a changed file hashes all of it
+        return not self._unavailable
 
     def opened(self) -> Video:
         if self._video is None:

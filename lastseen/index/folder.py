@@ -1,10 +1,10 @@
-"""Index: a folder that remembers videos, made by one model.
+"""IndexFolder: features of many videos on disk, all made by one model.
 
     INDEX/catalogue.sqlite        which videos, how many frames of each, checksums
     INDEX/videos/000001/          fine-*.bin (the features), compact-*.bin (a few tokens of each frame)
     INDEX/locks/000001.lock       held by the process that writes this video
 
-No torch here: listing, checking and removing are quick.
+Does not import torch, so listing, checking and removing start quickly.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 VARIABLE = "LASTSEEN_INDEX"
-FIRST_ENGINE = "torch-fp32"  # of indexes from before there was a choice
+FIRST_ENGINE = "torch-fp32"  # of indexes that do not name their engine: made before it could be chosen
 
 
 def default_folder() -> Path:
-    """$LASTSEEN_INDEX, or this user's own place for data."""
+    """$LASTSEEN_INDEX, or a folder in the user's data directory."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     home = Path.home()
@@ -60,7 +60,7 @@ class IndexFolder:
         self.close()
 
     def bind(self, localizer: Localizer) -> None:
-        """An index belongs to the model whose features came first; any other is refused."""
+        """Bind an empty index to this model; raise IndexStoreError if it is bound to another."""
         engine, fps = localizer.engine.name, localizer.fps
         dtype = str(localizer.feature_dtype).removeprefix("torch.")
         mine = f"{localizer.model.title}, {dtype}, {fps:g} frames a second, engine {engine}"
@@ -78,7 +78,7 @@ class IndexFolder:
 
     @property
     def engine(self) -> str | None:
-        """The engine that an index was made with, and goes on with; None if it is still empty."""
+        """The engine that made the index's features, and makes further ones; None if it is empty."""
         about = self.catalogue.about()
         return about.get("engine", FIRST_ENGINE if "fingerprint" in about else None)
 
@@ -86,7 +86,7 @@ class IndexFolder:
         return self.catalogue.videos()
 
     def named(self, name: str) -> IndexedVideo:
-        """By name, by path, or by name without its ending."""
+        """Find a video by name, by path, or by name without its suffix."""
         videos, path = self.videos(), str(Path(name).absolute())
         for matches in (
             [v for v in videos if v.name == name],
@@ -116,33 +116,33 @@ class IndexFolder:
 
     @contextmanager
     def writing(self, video: IndexedVideo) -> Iterator[bool]:
-        """Holds the video's lock; False if another process has it."""
+        """Hold the video's lock; yields False if another process holds it."""
         (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
         with locked(self.folder / "locks" / f"{video.id:06d}.lock", wait=False) as mine:
             yield mine
 
     def remove(self, video: IndexedVideo) -> int:
-        """Forget a video; returns the bytes that this freed."""
+        """Remove a video from the index; returns the number of bytes freed."""
         with self.writing(video) as mine:
             if not mine:
                 raise IndexStoreError(f"{video.name} is being indexed by another process; stop that first")
             size = self.size_bytes(video)
-            # The catalogue first: files without an entry are swept away, an entry without files is damage.
+            # Catalogue first: `sweep` removes files without an entry, but an entry without files is damage.
             self.catalogue.remove(video.id)
             shutil.rmtree(self.place(video), ignore_errors=True)
         (self.folder / "locks" / f"{video.id:06d}.lock").unlink(missing_ok=True)
         return size
 
     def sweep(self) -> None:
-        """Remove what a process that was killed while removing left behind."""
+        """Remove files left by a process that was killed in `remove`."""
         found = list((self.folder / "videos").glob("[0-9]*"))
-        known = {self.place(video).name for video in self.videos()}  # looked up after: new ones are in it
+        known = {self.place(video).name for video in self.videos()}  # after listing the folders
         for place in found:
             if place.name not in known:
                 shutil.rmtree(place, ignore_errors=True)
 
     def verify(self, video: IndexedVideo) -> list[str]:
-        """Reads everything that counts; a line for each thing that is wrong."""
+        """Read all committed rows; returns one line for each problem."""
         problems = []
         blocks = self.catalogue.blocks(video.id)
         starts = [block.first for block in blocks]

@@ -1,4 +1,4 @@
-"""Index: add videos, ask questions.
+"""Index: add videos, search them.
 
 index = Index("library")
 index.add("walk.mp4")
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Index(IndexFolder):
-    """A folder of encoded videos. The localizer is the bundled model's unless one is given; an index belongs
-    to the model that made it, and refuses others."""
+    """A folder of encoded videos. `localizer` defaults to the bundled model. An index is bound to the model
+    that made it and refuses others."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Index(IndexFolder):
         recorded: float | None = None,
         progress: Progress | None = None,
     ) -> Recording:
-        """Encode a video file, or go on where that was interrupted; one that is there already costs nothing.
+        """Encode a video file, or resume an interrupted run; a video that is already indexed is skipped.
 
-        `keep`: "full", or "compact": a few tokens of each frame, the rest is made again from the file.
-        `recorded`: when its first frame was taken, in seconds since 1970; by default as the file says.
+        `keep`: "full" features, or "compact": a few tokens per frame; the file is encoded again where needed.
+        `recorded`: when its first frame was taken, in seconds since 1970; by default from its metadata.
         """
         from lastseen.index.record import add_file
 
@@ -72,8 +72,8 @@ class Index(IndexFolder):
         exhaustive: bool = False,
         progress: Progress | None = None,
     ) -> Answer | None:
-        """The answer of the video in which the thing was last seen; if it was seen in none, of the one with
-        the best guess. None: no frame was recorded yet."""
+        """The answer for the video in which the thing was last seen; if it was not seen, for the video with
+        the best guess. None if no frame is indexed yet."""
         found = self.ask_many(
             {"thing": query}, videos=videos, before=before, exhaustive=exhaustive, progress=progress
         )["thing"]
@@ -90,10 +90,10 @@ class Index(IndexFolder):
         candidates: int | None = None,
         progress: Progress | None = None,
     ) -> dict[str, list[Answer]]:
-        """Several things in one pass; with `every`, all videos in which each was seen, the latest first.
+        """Search for several things in one pass; `every`: all videos in which each was seen, latest first.
 
-        `before` is a moment in seconds since 1970. `exhaustive` runs the exact model on every frame, else it
-        runs on `candidates` clips first.
+        `before` is a moment in seconds since 1970. `exhaustive` runs the exact model on every frame;
+        otherwise it runs on `candidates` clips first.
         """
         from lastseen.index.search import CANDIDATES, search
 

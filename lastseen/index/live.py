@@ -1,4 +1,4 @@
-"""A camera or a stream into an index, as it runs."""
+"""Index a camera or a stream while it runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def record_live(
     commit_s: float = COMMIT_S,
     progress: Progress | None = None,
 ) -> Recording:
-    """Index a camera or a stream as it runs, until it ends, `minutes` are over or Ctrl-C.
+    """Index a camera or a stream until it ends, `minutes` have passed or Ctrl-C is pressed.
 
-    Each run is a video of its own. With `keep_hours`, what is older is dropped, of earlier runs too. If the
-    stream breaks off, what came before is kept, and `broke_off` of the Recording says why.
+    Each run is a separate video. With `keep_hours`, older frames are dropped, also those of earlier runs. If
+    the stream fails, the frames so far are kept and `Recording.broke_off` gives the reason.
     """
     index.bind(localizer)
     until = None if minutes is None else time.monotonic() + 60 * minutes
@@ -48,7 +48,7 @@ def record_live(
         date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
         video = index.catalogue.add(
             f"{name or live.address} {date}",
-            source=live.address,  # without a password, if there was one
+            source=live.address,  # password removed
             kind=LIVE,
             identity=f"live:{live.address}:{time.time_ns()}",
             width=width,
@@ -71,7 +71,7 @@ def record_live(
                     if until is not None and time.monotonic() > until:
                         break
             except KeyboardInterrupt:
-                pass  # the way to end a recording
+                pass  # Ctrl-C ends a recording
             except VideoError as error:
                 broke_off = str(error)
             finally:
@@ -82,8 +82,8 @@ def record_live(
 def _live_features(
     localizer: Localizer, first: Frame, frames: Iterator[Frame]
 ) -> Iterator[tuple[Tensor, int]]:
-    """Features of the samples in a row, and how many of them were lost: instead of those the picture
-    before is taken to be still on display."""
+    """Features of consecutive samples, and how many of them were lost: a lost sample repeats the features of
+    the one before it."""
     batch: list[Frame] = []
     last: Tensor | None = None
     reached = -1
@@ -93,7 +93,7 @@ def _live_features(
         try:
             frame = next(pictures, None)
         except VideoError as error:
-            frame, failure = None, error  # told once what came before is encoded
+            frame, failure = None, error  # raised after the frames before it are encoded
         if frame is not None:
             batch.append(frame)
         if batch and (frame is None or len(batch) == localizer.batch):

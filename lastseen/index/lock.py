@@ -1,4 +1,4 @@
-"""A lock between processes that ends with its holder, however that ends."""
+"""A lock between processes, released when its holder ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Holds the lock file `path`; yields False if it is another's and `wait` is False."""
+    """Hold the lock file `path`; yields False if another process holds it and `wait` is False."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _take(handle, wait)
     finally:
-        os.close(handle)  # and with it goes the lock, as it does when a process is killed
+        os.close(handle)  # releases the lock, as the system does when a process is killed
 
 
 if sys.platform == "win32":

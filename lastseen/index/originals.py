@@ -1,4 +1,4 @@
-"""The files behind an index: which to take, and whether they are still what was indexed."""
+"""The video files of an index: which ones to add, and whether they are unchanged since."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDINGS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2t
 
 
 def expanded(paths: Sequence[str]) -> list[str]:
-    """Each file and address once; a folder stands for the videos in it and below."""
+    """Files and addresses without duplicates; a folder is replaced by the videos in it and below."""
     found: dict[str, None] = {}
     for path in paths:
         if not is_live(path) and Path(path).is_dir():
@@ -32,7 +32,7 @@ def expanded(paths: Sequence[str]) -> list[str]:
 
 
 def shard(items: Sequence[str], which: str) -> list[str]:
-    """ "2/4": the second of four parts that together are everything, each item once."""
+    """ "2/4": the second of four disjoint parts of the list."""
     match = re.fullmatch(r"(\d+)/(\d+)", which)
     part, parts = map(int, match.groups()) if match else (0, 0)
     if not 1 <= part <= parts:
@@ -41,7 +41,7 @@ def shard(items: Sequence[str], which: str) -> list[str]:
 
 
 def check_unchanged(index: IndexFolder, video: IndexedVideo) -> IndexedVideo:
-    """The video's file is there and is still the one that was indexed."""
+    """Raise IndexStoreError unless the video file exists and is the one that was indexed."""
     if not video.path.is_file():
         raise IndexStoreError(
             f"{video.name}: {video.source} is gone; put it back, or remove it from the index"
@@ -79,12 +79,12 @@ def known_by_path(index: IndexFolder, path: Path) -> IndexedVideo | None:
 def entered(
     index: IndexFolder, source: Video, total: int, keep: str, name: str | None, recorded: float | None
 ) -> IndexedVideo:
-    """A new entry, or the one that holds the same bytes."""
+    """Add the video to the catalogue, or return the existing entry with the same content."""
     path, digest = source.path, sha256_of(source.path)
     for twin in index.catalogue.videos(sha256=digest):
         if twin.path.is_file():
             return twin
-        size, mtime_ns = size_and_mtime(path)  # it was moved
+        size, mtime_ns = size_and_mtime(path)  # the file was moved
         return index.catalogue.update(twin.id, source=str(path), size=size, mtime_ns=mtime_ns)
     return index.catalogue.add(
         name or path.name,
@@ -112,9 +112,9 @@ def facts(source: Video, keep: str) -> dict[str, Any]:
 
 
 def began(source: Video) -> float:
-    """When the first frame was taken: as the file says, or else so long before it was last written."""
-    said = recorded_at(source.path)
-    return source.path.stat().st_mtime - source.duration_s if said is None else said
+    """When the first frame was taken: from the file's metadata, else modification time minus duration."""
+    from_metadata = recorded_at(source.path)
+    return source.path.stat().st_mtime - source.duration_s if from_metadata is None else from_metadata
 
 
 def size_and_mtime(path: Path) -> tuple[int, int]:
@@ -123,6 +123,6 @@ def size_and_mtime(path: Path) -> tuple[int, int]:
 
 
 def growing_identity(path: Path) -> str:
-    # Not its first bytes: some containers rewrite their head when a recording ends.
+    # Not a hash of the first bytes: some containers rewrite their header when a recording ends.
     stat = path.stat()
     return f"growing:{stat.st_dev}:{stat.st_ino}:{path}"

@@ -1,6 +1,6 @@
-"""Files into an index, whole ones and such as are still being written.
+"""Index video files, finished ones and files that are still being written.
 
-Each can be stopped at any moment and goes on where it was; a video that is there already costs nothing.
+Can be interrupted at any moment and resumed; a video that is already indexed is skipped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
 
-LAG_S = 1.5  # of a file that is still being written, the last pictures may yet change
-SETTLE_S = 10.0  # a file that does not grow for so long is finished
+LAG_S = 1.5  # the last frames of a file that is still being written may change
+SETTLE_S = 10.0  # a file that has not grown for this long is finished
 POLL_S = 1.0
 
 ADDED, KNOWN, BUSY = "added", "known", "busy"
@@ -34,12 +34,12 @@ ADDED, KNOWN, BUSY = "added", "known", "busy"
 
 @dataclass(frozen=True)
 class Recording:
-    """What came of it: "added", "known" (it was there already) or "busy" (another process is at it)."""
+    """`outcome`: "added", "known" (already indexed) or "busy" (another process is indexing it)."""
 
     video: IndexedVideo
     outcome: str
-    skipped: int = 0  # samples of a live stream that came too fast
-    broke_off: str | None = None  # why a live stream ended before its time; what came before is kept
+    skipped: int = 0  # samples of a live stream that were lost
+    broke_off: str | None = None  # why a live stream failed; the frames before are kept
 
 
 def add_file(
@@ -54,12 +54,12 @@ def add_file(
     commit_s: float = COMMIT_S,
     progress: Progress | None = None,
 ) -> Recording:
-    """Encode a video file into the index, or go on where that was interrupted."""
+    """Encode a video file into the index, or resume an interrupted run."""
     index.bind(localizer)
     path = Path(path).absolute()
     known = known_by_path(index, path)
     if known and known.complete:
-        return Recording(_dated(index, known, recorded), KNOWN)
+        return Recording(_with_date(index, known, recorded), KNOWN)
     source = Video(path, allow_truncated=allow_truncated)
     total = source.frame_count(localizer.fps)
     video = known or entered(index, source, total, keep, name, recorded)
@@ -67,7 +67,7 @@ def add_file(
         if not mine:
             return Recording(video, BUSY)
         video = index.catalogue.video(video.id)  # another process may have finished it meanwhile
-        video = _dated(index, video, recorded)
+        video = _with_date(index, video, recorded)
         if video.complete:
             return Recording(video, KNOWN)
         recorder = Recorder(index, localizer, video, commit_s=commit_s)
@@ -92,7 +92,7 @@ def follow_file(
     commit_s: float = COMMIT_S,
     progress: Progress | None = None,
 ) -> Recording:
-    """As `add_file`, for a file that something is still writing; ends when it stops to grow."""
+    """As `add_file`, for a file that is still being written; ends when it stops growing."""
     index.bind(localizer)
     path = Path(path).absolute()
     growth = _Growth(path, settle_s)
@@ -116,14 +116,14 @@ def follow_file(
             return Recording(recorder.video, KNOWN)
         settled = False
         while not settled:
-            # Asked before the file is opened: what is written meanwhile is for the next turn.
-            settled, looked = growth.settled(), time.monotonic()
+            # Checked before the file is opened: what is written in between is left for the next iteration.
+            settled, opening_at = growth.settled(), time.monotonic()
             source = growth.opened() or source
-            looking_s = time.monotonic() - looked
+            opening_s = time.monotonic() - opening_at
             end = source.frame_count(localizer.fps)
             if not settled:
                 end = int(max(0.0, source.duration_s - LAG_S) * localizer.fps)
-                end -= end % localizer.batch  # a batch is encoded as a whole, or bytes would depend on luck
+                end -= end % localizer.batch  # whole batches only: else the bits would depend on timing
             if end > recorder.end:
                 recorder.align()
                 for features in localizer.encoded(source, recorder.end, end, progress):
@@ -132,13 +132,13 @@ def follow_file(
                 recorder.commit(duration_s=source.duration_s)
                 drop_older(recorder, keep_hours)
             if not settled:
-                time.sleep(max(POLL_S, 4 * looking_s))  # some formats must be read through to find their end
+                time.sleep(max(POLL_S, 4 * opening_s))  # slow for formats that must be read to the end
         _finish(recorder, source)
     return Recording(recorder.video, ADDED)
 
 
-def _dated(index: IndexFolder, video: IndexedVideo, recorded: float | None) -> IndexedVideo:
-    """With another date, if one is given: a camera's clock may have been wrong."""
+def _with_date(index: IndexFolder, video: IndexedVideo, recorded: float | None) -> IndexedVideo:
+    """The video with its date set to `recorded`, if given: a camera's clock may have been wrong."""
     if recorded is None or recorded == video.recorded_at:
         return video
     return index.catalogue.update(video.id, recorded_at=recorded)
@@ -164,7 +164,7 @@ def _finish(recorder: Recorder, source: Video) -> None:
 
 
 class _Growth:
-    """Notices when a file has stopped growing."""
+    """Detects when a file has stopped growing."""
 
     def __init__(self, path: Path, settle_s: float) -> None:
         self.path, self.settle_s = path, settle_s
@@ -180,7 +180,7 @@ class _Growth:
         return time.monotonic() - self._since >= self.settle_s
 
     def opened(self) -> Video | None:
-        """The part that is there; None if it cannot be read yet, which is an error once it has settled."""
+        """The part written so far; None if it is not readable yet. Raises if the file has stopped growing."""
         settled = self.settled()
         try:
             return Video(self.path, allow_truncated=True)

@@ -1,4 +1,4 @@
-"""Appends features to one video of an index; a kill at any byte costs only what is not committed."""
+"""Append features to one video of an index; a killed process loses only uncommitted rows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lastseen.index.folder import IndexFolder
 from lastseen.index.rows import SEGMENT_ROWS, Rows
 from lastseen.localizer import Localizer
 
-COMMIT_S = 1.0  # work that a kill may cost, about
+COMMIT_S = 1.0  # time between commits: about what a killed process loses
 
 
 class Recorder:
-    """Its video must be locked (`Index.writing`). Rows are written at once and count when committed."""
+    """Requires the video's lock (`Index.writing`). Rows are written at once and valid after `commit`."""
 
     _pending: int  # rows written since the last commit, and the checksums of their bytes
     _fine_crc: int
@@ -36,20 +36,20 @@ class Recorder:
         self, index: IndexFolder, localizer: Localizer, video: IndexedVideo, *, commit_s: float = COMMIT_S
     ) -> None:
         self.index, self.localizer, self.video, self.commit_s = index, localizer, video, commit_s
-        self._begin()
+        self._reset_pending()
         place = index.place(video)
-        with self._telling():
+        with self._rollback_on_error():
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._open()
-            self._cut()
+            self._drop_uncommitted()
 
     @property
     def end(self) -> int:
-        """The number that the next frame will have."""
+        """Number of the next frame."""
         return self.video.frames + self._pending
 
     def align(self) -> None:
-        """Go back to where a batch begins: one that a run with another batch size left half is done again."""
+        """Cut back to a batch boundary: a partial batch, left by a run with another batch size, is redone."""
         end = self.video.frames - self.video.frames % self.localizer.batch
         whole = [block for block in self.index.catalogue.blocks(self.video.id) if block.first < end]
         if end == self.video.frames or not whole:
@@ -60,18 +60,18 @@ class Recorder:
         block = Block(first, end - first, fine, self.compact.checksum(first, end))
         self.index.catalogue.shorten(self.video.id, self.video.first, block)
         self.video = self.index.catalogue.video(self.video.id)
-        self._cut()
+        self._drop_uncommitted()
 
     def append(self, features: Tensor) -> None:
-        """[n, c, rows, columns] of the next n frames."""
+        """Append features [n, c, rows, columns] of the next n frames."""
         while len(features):
             room = SEGMENT_ROWS - self.end % SEGMENT_ROWS
             self._append(features[:room])
             features = features[room:]
 
     def commit(self, **values: Any) -> None:
-        """From here on all that was appended survives; `values` are set in the same moment."""
-        with self._telling():
+        """Commit all appended rows and, in the same transaction, set `values` of the video."""
+        with self._rollback_on_error():
             if self._pending:
                 for rows in filter(None, (self.fine, self.compact)):
                     rows.sync(self.video.frames, self.end)
@@ -81,10 +81,10 @@ class Recorder:
             elif values:
                 self.index.catalogue.update(self.video.id, **values)
         self.video = self.index.catalogue.video(self.video.id)
-        self._begin()
+        self._reset_pending()
 
     def drop(self, end: int) -> None:
-        """Forget the frames before `end`, in whole files: at least what is after it stays."""
+        """Drop frames before `end`, in whole files, so some of them may stay."""
         first = min(end, self.video.frames) // SEGMENT_ROWS * SEGMENT_ROWS
         if first <= self.video.first:
             return
@@ -98,7 +98,7 @@ class Recorder:
             self._measure(features)
         assert self.grid is not None and self.compact is not None
         compact = self.grid.pack(self.localizer.model.frame_vectors(features), self.end)
-        with self._telling():
+        with self._rollback_on_error():
             if self.fine:
                 fine = np.ascontiguousarray(features.cpu().numpy()).reshape(len(features), -1).view(np.uint8)
                 self.fine.write(self.end, fine)
@@ -110,7 +110,7 @@ class Recorder:
             self.commit()
 
     def _measure(self, features: Tensor) -> None:
-        """Only the first features tell how large they are."""
+        """Store the size of the features, known only once the first ones are computed."""
         grid = compact_grid(self.localizer, self.video, tuple(features.shape[1:]))
         fine_bytes = features[0].numel() * features.element_size() if self.video.keep == FULL else None
         self.video = self.index.catalogue.update(
@@ -126,23 +126,23 @@ class Recorder:
         self.compact: Rows | None = self.index.compact(self.video)
         self.grid = compact_grid(self.localizer, self.video, self.video.grid) if self.video.grid else None
 
-    def _begin(self) -> None:
+    def _reset_pending(self) -> None:
         self._pending = self._fine_crc = self._compact_crc = 0
         self._since = time.monotonic()
 
-    def _cut(self) -> None:
+    def _drop_uncommitted(self) -> None:
         for rows in filter(None, (self.fine, self.compact)):
             rows.cut(self.video.frames)
             rows.drop(self.video.first)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """A full disk leaves the index as it was at the last commit."""
+    def _rollback_on_error(self) -> Iterator[None]:
+        """On a write error, roll back to the last commit and raise IndexStoreError."""
         try:
             yield
         except OSError as error:
-            self._cut()
-            self._begin()
+            self._drop_uncommitted()
+            self._reset_pending()
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise IndexStoreError(disk_full(self.index.folder)) from None
             raise IndexStoreError(f"{self.index.folder} cannot be written: {error.strerror}") from None
@@ -155,7 +155,7 @@ def compact_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...
 
 
 def drop_older(recorder: Recorder, keep_hours: float | None) -> None:
-    """The ring buffer: what is older than `keep_hours` goes, of earlier runs of the same stream too."""
+    """Drop frames older than `keep_hours`, also those of earlier runs of the same stream (ring buffer)."""
     if keep_hours is None:
         return
     index, video, fps = recorder.index, recorder.video, recorder.localizer.fps
@@ -163,5 +163,5 @@ def drop_older(recorder: Recorder, keep_hours: float | None) -> None:
     oldest = video.recorded_at + video.frames / fps - keep_hours * 3600
     for other in index.catalogue.videos(source=video.source, kind=LIVE):
         if other.id != video.id and other.recorded_at + other.frames / fps < oldest:
-            with suppress(IndexStoreError):  # another process is still at it
+            with suppress(IndexStoreError):  # another process is writing it
                 index.remove(other)

@@ -1,10 +1,10 @@
-"""Rows of equal size in plain files: appended at the end, dropped at the beginning, mapped for reading.
+"""Rows of equal size in plain files: appended at the end, dropped at the beginning, memory-mapped to read.
 
     fine-00000000.bin   rows 0 to 511
     fine-00000512.bin   rows 512 to 1023 ...
 
-How many rows count is told by the catalogue, and only after they are on disk: whatever lies beyond was being
-written when a process ended, and is cut off by the next writer.
+The catalogue holds the number of valid rows and is updated after they are on disk. Rows beyond that were
+being written when a process ended; the next writer cuts them off.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 
 from lastseen.errors import IndexStoreError
 
-SEGMENT_ROWS = 512  # a file holds so many; the oldest are dropped a file at a time
+SEGMENT_ROWS = 512  # rows per file; old rows are dropped one file at a time
 
 
 class Rows:
-    """One kind of rows of one video."""
+    """The rows of one kind ("fine" or "compact") of one video."""
 
     def __init__(self, folder: Path, kind: str, row_bytes: int) -> None:
         self.folder, self.kind, self.row_bytes = folder, kind, row_bytes
 
     def write(self, first: int, data: np.ndarray) -> None:
-        """[n, row_bytes] uint8 as rows `first` and on; they are safe after `sync`."""
+        """Write [n, row_bytes] uint8 as rows `first` and on; durable after `sync`."""
         for segment, start, stop in _pieces(first, first + len(data)):
             handle = os.open(self._file(segment), os.O_WRONLY | os.O_CREAT, 0o600)
             try:
@@ -38,20 +38,20 @@ class Rows:
                 os.close(handle)
 
     def sync(self, first: int, end: int) -> None:
-        """Returns when the rows [first, end) would survive a loss of power."""
+        """Return once the rows [first, end) would survive a power failure."""
         for segment, _, _ in _pieces(first, end):
             handle = os.open(self._file(segment), os.O_RDWR)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        if os.name == "posix":  # a new file's name is in its folder, which has to be on disk too
+        if os.name == "posix":  # the folder must be synced too: it holds the new file's name
             handle = os.open(self.folder, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
 
     def cut(self, end: int) -> None:
-        """Forget all rows from `end` on."""
+        """Remove all rows from `end` on."""
         for segment in self._segments():
             if segment >= end:
                 self._file(segment).unlink()
@@ -61,18 +61,18 @@ class Rows:
                     os.truncate(self._file(segment), size)
 
     def drop(self, end: int) -> None:
-        """Remove the files that hold nothing but rows before `end`."""
+        """Remove the files that contain only rows before `end`."""
         for segment in self._segments():
             if segment + SEGMENT_ROWS <= end:
                 self._file(segment).unlink(missing_ok=True)
 
     def read(self, first: int, end: int) -> np.ndarray:
-        """[end - first, row_bytes] uint8: a copy, so that nothing stays mapped."""
+        """[end - first, row_bytes] uint8: a copy, so that no file stays mapped."""
         parts = [np.array(part) for part in self.mapped(first, end)]
         return np.concatenate(parts) if parts else np.empty((0, self.row_bytes), np.uint8)
 
     def mapped(self, first: int, end: int) -> Iterator[np.ndarray]:
-        """The same in pieces, without copying: a piece is read from disk when it is looked at."""
+        """As `read`, in pieces and without copying: pages are read from disk on access."""
         for segment, start, stop in _pieces(first, end):
             path = self._file(segment)
             try:
@@ -112,7 +112,7 @@ def write_all(handle: int, data: memoryview) -> None:
 
 
 def _pieces(first: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(first row of the file, first and end of the rows in it) over the rows [first, end)"""
+    """Split rows [first, end) by file: (first row of the file, first row, one past the last row)"""
     start = first
     while start < end:
         segment = start // SEGMENT_ROWS * SEGMENT_ROWS

@@ -1,6 +1,6 @@
-"""Questions to an index: a coarse score for every frame, the exact model where that is promising.
+"""Search an index: a coarse score for every frame, the exact model on the clips that score highest.
 
-compact tokens of all frames --coarse_scores--> candidate clips --exact model--> answers, as of one video
+compact tokens of all frames --coarse_scores--> candidate clips --exact model--> answers
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lastseen.localizer import Localizer, Progress
 from lastseen.model import EncodedQuery
 from lastseen.query import Query
 
-CANDIDATES = 24  # clips of the whole library that the exact model runs on first, for each query
-LATER_ROUNDS = 3  # in which it runs on clips after the answer found so far
-MAX_GUESSES = 4  # videos in which a guess is refined, for a thing that seems to be in none
+CANDIDATES = 24  # clips of the whole index on which the exact model runs first, per query
+LATER_ROUNDS = 3  # rounds in which it runs on clips later than the last sighting so far
+MAX_GUESSES = 4  # videos whose best guess is refined, if the thing was seen in none
 
 
 def search(
@@ -39,9 +39,9 @@ def search(
     candidates: int = CANDIDATES,
     progress: Progress | None = None,
 ) -> dict[str, list[Answer]]:
-    """For each query the videos in which the thing was seen, the latest first; only that unless `every`.
+    """For each query the answer from the video in which the thing was last seen; `every`: all, latest first.
 
-    Where it was seen in none, the one with the best guess. `before` is a moment in seconds since 1970; a
+    If it was seen in none, the answer with the best guess. `before` is a moment in seconds since 1970; a
     query's own `asked_at` counts from the beginning of each video. `exhaustive` runs the exact model on
     every frame.
     """
@@ -64,11 +64,11 @@ def search(
             now = {video.id: video.first for video in index.videos()}
             if all(video.first == now.get(video.id) for video in kept):
                 raise
-            # A recording dropped its oldest frames, or a video was removed, meanwhile: again.
+            # A recording dropped its oldest frames, or a video was removed, during the search: repeat it.
 
 
 class _Search:
-    """All queries to all videos."""
+    """The state of a search: one Case for each query and video."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Search:
         return [case.final(draft, every) for case, draft in _ranked(self._drafts[name], every)]
 
     def run_on_all_frames(self, every: bool, progress: Progress | None) -> None:
-        """The latest video first; all queries share a video's features."""
+        """Exhaustive search, latest video first; all queries share a video's features."""
         order = sorted(self.fine, key=lambda fine: -_ended(fine.video))
         frames, done = sum(fine.video.frames - fine.video.first for fine in order), 0
         for fine in order:
@@ -103,9 +103,9 @@ class _Search:
                 (name, case)
                 for name, cases in self.cases.items()
                 for case in cases
-                if case.fine is fine and (every or not self._answered_after(name, _ended(fine.video)))
+                if case.fine is fine and (every or not self._seen_after(name, _ended(fine.video)))
             ]
-            # How the last clip is cut depends on the end: queries asked at another moment get their own pass.
+            # How the last clip is cut depends on the end, so each distinct end gets its own pass.
             for end in sorted({case.end for _, case in still_open}):
                 together = [(name, case) for name, case in still_open if case.end == end]
                 encoded = [case.encoded for _, case in together]
@@ -115,8 +115,8 @@ class _Search:
                 for (name, case), predictions in zip(together, found):
                     case.set_predictions(predictions)
                     draft = case.unrefined()
-                    hopeful = case.may_be_seen(draft)
-                    self._drafts[name][case] = case.checked(draft, every) if hopeful else draft
+                    possible = case.may_be_seen(draft)
+                    self._drafts[name][case] = case.checked(draft, every) if possible else draft
             done += fine.video.frames - fine.video.first
             if progress:
                 progress(done, frames)
@@ -126,8 +126,8 @@ class _Search:
     def run_on_candidates(
         self, ranked: Mapping[str, list[tuple[Case, int]]], count: int, every: bool
     ) -> None:
-        """On the `count` most promising clips; then on those after the answer, in which the thing may have
-        been seen again."""
+        """Run the model on the `count` highest-ranked clips, then on clips after the last sighting, in which
+        the thing may have been seen again."""
         for name, clips in ranked.items():
             done = self._run(name, clips, count, every)
             for _ in range(LATER_ROUNDS):
@@ -142,7 +142,7 @@ class _Search:
                 if not later:
                     break
                 done |= self._run(name, later, count // 2, every)
-                now = self._latest(name)  # none: refinement refused what is best now
+                now = self._latest(name)  # None: refinement rejected the sighting
                 if now is None or now <= latest:
                     break
 
@@ -160,7 +160,7 @@ class _Search:
         return chosen
 
     def _check(self, name: str, every: bool) -> None:
-        """Refine what would be the answer until that has been refined (or all that may have been seen)."""
+        """Refine the leading draft until the leader is a refined one (`every`: all possible sightings)."""
         drafts = self._drafts[name]
         tried: set[Case] = set()
         while (case := _next_to_check(drafts, tried, every)) is not None:
@@ -168,24 +168,26 @@ class _Search:
             drafts[case] = case.checked(drafts[case], every)
 
     def _latest(self, name: str) -> float | None:
-        """When the thing was last seen, as far as is known."""
+        """When the thing was last seen, according to the clips processed so far."""
         drafts = self._drafts[name].values()
         return max((draft.seen_at for draft in drafts if draft.answer.found), default=None)
 
-    def _answered_after(self, name: str, time: float) -> bool:
+    def _seen_after(self, name: str, time: float) -> bool:
         return any(draft.answer.found and draft.seen_at >= time for draft in self._drafts[name].values())
 
 
 def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) -> Case | None:
-    """The latest that may be a sighting, unless a later one stands; if nothing was seen, the best guess."""
+    """The latest possible sighting, unless a later one is confirmed; if nothing was seen, the best guess."""
     waiting = [case for case, draft in drafts.items() if case not in tried and not draft.zoomed]
-    stands = [draft.seen_at for case, draft in drafts.items() if draft.answer.found and case not in waiting]
-    hopeful = [case for case in waiting if case.may_be_seen(drafts[case])]
-    if stands and not every:
-        hopeful = [case for case in hopeful if drafts[case].seen_at > max(stands)]
-    if hopeful:
-        return max(hopeful, key=lambda case: drafts[case].seen_at)
-    if stands or len(tried) >= MAX_GUESSES:
+    confirmed = [
+        draft.seen_at for case, draft in drafts.items() if draft.answer.found and case not in waiting
+    ]
+    possible = [case for case in waiting if case.may_be_seen(drafts[case])]
+    if confirmed and not every:
+        possible = [case for case in possible if drafts[case].seen_at > max(confirmed)]
+    if possible:
+        return max(possible, key=lambda case: drafts[case].seen_at)
+    if confirmed or len(tried) >= MAX_GUESSES:
         return None
     guesses = {case: guess.score for case, draft in drafts.items() if (guess := draft.answer.best_guess)}
     best = max(guesses, key=lambda case: guesses[case], default=None)
@@ -195,7 +197,7 @@ def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) 
 def _candidates(
     index: IndexFolder, localizer: Localizer, work: _Search, progress: Progress | None
 ) -> dict[str, list[tuple[Case, int]]]:
-    """For each query the clips of all videos, the most promising first."""
+    """For each query the clips of all videos, highest rank first."""
     names = list(work.encoded)
     vectors = [
         torch.cat([query_vectors(localizer.model, view) for view in work.encoded[name]]) for name in names
@@ -220,8 +222,8 @@ def _candidates(
 
 
 def _by_rank(cases: Sequence[Case], scores: Mapping[int, np.ndarray]) -> list[tuple[Case, int]]:
-    """Clips by their coarse scores. A thing that is in view for minutes must not take all places: beside a
-    better clip, half the rank."""
+    """Clips ordered by coarse score. A clip next to a better one has its rank number doubled, so that a thing
+    that is in view for minutes does not fill the list."""
     clips: list[tuple[float, int, bool, Case]] = []
     for case in cases:
         of_frames = scores[case.fine.video.id]
@@ -248,7 +250,7 @@ def _ranked(drafts: Mapping[Case, Draft], every: bool) -> list[tuple[Case, Draft
 
 
 def _frames_searched(localizer: Localizer, video: IndexedVideo, query: Query, before: float | None) -> int:
-    """How many of a video's frames come before the question."""
+    """Number of the video's frames before the query's `asked_at` and `before`."""
     if before is None:
         return localizer.frames_searched(video, query)
     asked_at = before - video.recorded_at

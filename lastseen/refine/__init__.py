@@ -1,4 +1,4 @@
-"""Refinement: what the first pass over a video found is looked at more closely.
+"""Refinement: post-processing steps that correct the first pass over a video.
 
     Evidence --Zoom--> --Verify--> --Extend--> Evidence
 

@@ -1,4 +1,4 @@
-"""What a thing looks like in this video: the patches of its box at a peak, to compare other frames with."""
+"""Appearance of the thing in this video: the patches of its box at a peak, compared with other frames."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Appearance:
     """The patches of one box."""
 
     patches: Tensor  # [channels, k] unit vectors
-    foreground: Tensor  # [k] bool: unlike the patches around the box
-    offsets: Tensor  # [k, 2] x and y from the middle of the box, in the unit square
+    foreground: Tensor  # [k] bool: not similar to the patches around the box
+    offsets: Tensor  # [k, 2] x and y relative to the box centre, in the unit square
 
 
 class BoxPatches:
@@ -34,8 +34,8 @@ class BoxPatches:
         self.frame = torch.from_numpy(box.to_unit(frame)).float()  # [1, 4] the frame in its canvas
 
     def appearance(self, frame: int, background_cosine: float) -> Appearance:
-        """Of the thing in the box of a frame; a patch whose cosine with a patch around the box is higher than
-        `background_cosine` is background."""
+        """Patches in the box of a frame; those whose cosine with a patch around the box is above
+        `background_cosine` count as background."""
         shown, box = self.video.vectors(frame, frame + 1), self.boxes[frame : frame + 1]
         rows, columns = shown.shape[2:]
         inside = patches_inside(box, rows, columns).to(shown)
@@ -45,11 +45,11 @@ class BoxPatches:
         return Appearance(shown[0][:, in_box], ~background[0, 0][in_box].cpu(), offsets)
 
     def cosines(self, thing: Appearance, start: int, stop: int) -> Tensor:
-        """Of the thing's patches with those of frames: [n, k, rows, columns]"""
+        """Cosines of the thing's patches with those of frames [start, stop): [n, k, rows, columns]"""
         return torch.einsum("nchw,ck->nkhw", self.video.vectors(start, stop), thing.patches).cpu()
 
     def around(self, box: Tensor, cosine: Tensor, ratio: float, patches: int = 0) -> Tensor:
-        """[rows, columns] bool: a box enlarged by `ratio` and `patches` on every side, inside the frame"""
+        """[rows, columns] bool: a box enlarged by `ratio` and by `patches` on every side, cut to the frame"""
         one = 1 / torch.tensor([cosine.shape[2], cosine.shape[1]])
         half = (ratio * (box[2:] - box[:2]) / 2) + patches * one
         middle = (box[:2] + box[2:]) / 2
@@ -62,13 +62,13 @@ class BoxPatches:
 
 
 def best_match(cosine: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
-    """For each of the thing's patches the highest cosine [k] among the patches `where`, and its place [k]"""
+    """For each of the thing's patches the highest cosine [k] within the mask `where`, and its position [k]"""
     best, at = cosine.masked_fill(~where, -1.0).flatten(1).max(1)
     return best, at
 
 
 def centers(rows: int, columns: int) -> Tensor:
-    """Of patches, in the unit square: [rows * columns, 2] x and y"""
+    """Centres of the patches in the unit square: [rows * columns, 2] x and y"""
     down, across = (torch.arange(count) + 0.5 for count in (rows, columns))
     grid = torch.stack(torch.meshgrid(across / columns, down / rows, indexing="xy"), -1)
     return grid.flatten(0, 1)

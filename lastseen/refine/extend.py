@@ -1,8 +1,8 @@
 """Extend: follow each sighting over time by patch similarity to its peak frame.
 
-A sighting reaches as far as the thing looks like the query. When it turns, blurs or comes into another light,
-the sighting ends or breaks in two while the thing is still in view. From both ends the next frames are
-compared with the peak frame, in their own box or near where the thing was last.
+A sighting covers the frames in which the thing looks like the query. When the thing turns, blurs or the light
+changes, the sighting ends or splits in two while the thing is still in view. From both ends, the next frames
+are compared with the peak frame, in their predicted box or near the thing's last position.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from lastseen.sighting import Evidence, Extract, answerable
 class Extend:
     name: ClassVar[str] = "extend"
 
-    min_cosine: float = 0.52  # to the peak frame, for a sighting to go on
-    min_margin_cosine: float = 0.05  # over the rest of the frame: plain things look like walls
-    max_gap_frames: int = 2  # in a row that may fail: blur, a hand in front of the thing
-    max_frames: int = 40  # beyond either end
-    search_ratio: float = 1.5  # of a box: in this region its patches are looked for
-    max_motion_patches: int = 2  # a frame, beyond that region
+    min_cosine: float = 0.52  # to the peak frame, for a frame to be added
+    min_margin_cosine: float = 0.05  # above the rest of the frame: textureless things match walls
+    max_gap_frames: int = 2  # consecutive frames that may fail: blur, occlusion
+    max_frames: int = 40  # most frames added at either end
+    search_ratio: float = 1.5  # search region, relative to the box
+    max_motion_patches: int = 2  # per frame, beyond the search region
     background_cosine: float = 0.5  # cosine with a patch around the box above which a patch is background
-    batch_frames: int = 4  # compared at a time
+    batch_frames: int = 4  # frames compared at a time
 
     def __post_init__(self) -> None:
         check_cosine("extend.min_cosine", self.min_cosine)
 
     def __call__(self, evidence: Evidence, extract: Extract, video: FrameAccess) -> Evidence:
-        """With the extents of all sightings, and with boxes where the thing is seen outside a frame's own
-        box, unless that frame belongs to another sighting."""
+        """Evidence with extended sightings; where the thing is outside a frame's predicted box, the box is
+        replaced, unless that frame belongs to another sighting."""
         sightings = answerable(extract(evidence))
         patches = BoxPatches(evidence, video)
         boxes_px, extents = evidence.boxes_px.copy(), []
@@ -56,7 +56,7 @@ class Extend:
         return replace(evidence, boxes_px=boxes_px, extents=tuple(extents))
 
     def _path(self, patches: BoxPatches, thing: Appearance, end: int, step: int) -> dict[int, Tensor | None]:
-        """The frames beyond an end that show the thing, outwards, each with a box if its own does not."""
+        """Frames beyond an end that show the thing, outwards; with a box if not in the predicted one."""
         path: dict[int, Tensor | None] = {}
         box, reached = patches.boxes[end], end
         for frame, cosine in self._beyond(patches, thing, end, step):
@@ -74,8 +74,8 @@ class Extend:
     def _beyond(
         self, patches: BoxPatches, thing: Appearance, end: int, step: int
     ) -> Iterator[tuple[int, Tensor]]:
-        """Frames beyond an end one by one, and their cosines; up to where the model did not run, since boxes
-        are not known there."""
+        """Frames beyond an end one by one, with their cosines; stops at a frame on which the model did not
+        run, since it has no box."""
         logits = patches.evidence.logits
         frames = [end + step * n for n in range(1, self.max_frames + 1)]
         known = list(takewhile(lambda n: 0 <= n < len(logits) and bool(np.isfinite(logits[n])), frames))
@@ -93,7 +93,7 @@ class Extend:
     def _moved(
         self, patches: BoxPatches, box: Tensor, thing: Appearance, cosine: Tensor, reach: int
     ) -> Tensor:
-        """The box moved to the median match of its patches, at most `reach` patches beyond its region."""
+        """The box centred on the median match of its patches, searched up to `reach` patches further."""
         _, at = best_match(cosine, patches.around(box, cosine, self.search_ratio, reach))
         middles = (centers(*cosine.shape[1:])[at] - thing.offsets)[thing.foreground]
         half = (box[2:] - box[:2]) / 2

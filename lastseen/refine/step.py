@@ -1,4 +1,4 @@
-"""What a refinement step is, what it may ask for, and the function that composes steps."""
+"""The interface of refinement steps, their access to the video, and the function that composes them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lastseen.track import FramePredictions
 
 
 class FrameAccess(Protocol):
-    """The video as steps see it. Frames are numbered as in the evidence."""
+    """What a step may read of the video. Frames are numbered as in the evidence."""
 
     @property
     def letterbox(self) -> Letterbox:
-        """From pixels of the frame to the canvas of its features."""
+        """Converts between pixels of the frame and the canvas of its features."""
 
     @property
     def clip_length(self) -> int:
-        """Frames that the model reads at once."""
+        """Number of frames in one model input."""
 
     def vectors(self, start: int, stop: int) -> Tensor:
         """Unit vectors of the patches of frames [start, stop): [n, channels, rows, columns]"""
 
     def localize(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
-        """The model's boxes [n, 4] in pixels and logits [n] on enlarged windows; n is less than asked for
-        where the video ends early."""
+        """Run the model on enlarged windows: boxes [n, 4] in pixels and logits [n]; n is smaller than the
+        window's length if the video ends early."""
 
 
 class Step(Protocol):
@@ -49,7 +49,7 @@ def refine(
     *,
     skip: Collection[str] = (),
 ) -> Evidence:
-    """The evidence after all steps but those whose names are in `skip`; predictions stay as they are."""
+    """Evidence after all steps except those named in `skip`; predictions are not changed."""
     evidence = Evidence.of(predictions)
     for step in steps:
         if len(evidence) and step.name not in skip:

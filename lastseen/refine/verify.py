@@ -1,7 +1,7 @@
-"""Verify: sightings that do not look like the most confident one lose confidence.
+"""Verify: penalise sightings that do not look like the most confident one.
 
-The query may show the thing in another light and from another side than this video does. Its most confident
-sighting shows it as it looks here, so other sightings are compared with that, patch by patch.
+The query may show the thing in a different light and from a different side than this video does. The most
+confident sighting shows how it looks here, so the others are compared with that, patch by patch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lastseen.sighting import Evidence, Extract, Sighting, answerable
 class Verify:
     name: ClassVar[str] = "verify"
 
-    min_cosine: float = 0.6  # to the most confident sighting; less is penalised
-    logit_per_cosine: float = 8.0  # penalty for each unit of cosine below that
-    peak_frames: int = 2  # before and after a peak: the best of them counts
-    search_ratio: float = 1.5  # of a box: in this region its patches are looked for
+    min_cosine: float = 0.6  # to the most confident sighting; lower ones are penalised
+    logit_per_cosine: float = 8.0  # penalty per unit of cosine below that
+    peak_frames: int = 2  # before and after a peak, of which the best counts
+    search_ratio: float = 1.5  # search region, relative to the box
     background_cosine: float = 0.5  # cosine with a patch around the box above which a patch is background
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class Verify:
         return replace(evidence, penalties=tuple(penalties))
 
     def _cosine(self, patches: BoxPatches, thing: Appearance, sighting: Sighting) -> float:
-        """Mean over the thing's patches of their best match in a box near the peak, in the best frame."""
+        """Mean best-match cosine of the thing's patches in the search region; best frame near the peak."""
         start = max(sighting.first, sighting.peak - self.peak_frames)
         stop = min(sighting.last, sighting.peak + self.peak_frames) + 1
         found = zip(patches.boxes[start:stop], patches.cosines(thing, start, stop))

@@ -1,4 +1,4 @@
-"""Square windows of the original frames that follow a thing over time."""
+"""Square windows of the original frames that follow the thing over time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Window:
-    """In the frames [start, start + n): squares of `side` pixels, upper left corners at `corners` [n, 2]."""
+    """Squares of `side` pixels in frames [start, start + n), upper left corners at `corners` [n, 2]."""
 
     start: int
     corners: np.ndarray
@@ -22,11 +22,11 @@ class Window:
 
     @property
     def key(self) -> tuple[int, int, bytes]:
-        """Equal for equal windows."""
+        """Hashable key, equal for equal windows."""
         return self.start, self.side, self.corners.tobytes()
 
     def crops(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Black where they reach beyond the picture. Copies: no frame is kept alive by its crop."""
+        """Crops, black outside the picture. They are copies, so that whole frames can be freed."""
         for frame, (x, y) in zip(frames, self.corners):
             yield _crop(frame, int(x), int(y), self.side)
 
@@ -39,7 +39,7 @@ class Window:
 
 
 def window_corner(middle: float, side: int, size: int) -> int:
-    """Inside the picture if the window fits, else as much beyond it on either side."""
+    """Corner coordinate: the window stays inside the picture if it fits, else it is centred on it."""
     return min(max(round(middle - side / 2), 0), size - side) if side <= size else (size - side) // 2
 
 

@@ -26,11 +26,11 @@ Zoomed = tuple[Sighting, Window, np.ndarray, np.ndarray]  # boxes in pixels [n, 
 class Zoom:
     name: ClassVar[str] = "zoom"
 
-    sightings: int = 2  # how many, the most confident first
-    peak_ratio: float = 0.4  # of the highest peak: lower ones are not worth it
-    window_ratio: float = 3.0  # side of a window, in longer sides of the thing
-    min_window_px: int = 112  # more than fourfold enlargement shows nothing new
-    window_step_px: int = 16  # windows have few sizes: resizing weights are prepared for each
+    sightings: int = 2  # number of sightings zoomed in on, most confident first
+    peak_ratio: float = 0.4  # of the highest peak: sightings with lower ones are left out
+    window_ratio: float = 3.0  # side of a window / longer side of the thing
+    min_window_px: int = 112  # enlarging more than fourfold adds no detail
+    window_step_px: int = 16  # window sizes are multiples of this: resizing weights are cached by size
     margin_frames: int = 3  # before and after a sighting
     logit_weight: float = 0.5  # of the window's logit in the average
     box_median_frames: int = 5  # smoothing of the boxes that windows follow
@@ -50,7 +50,7 @@ class Zoom:
         return self.merged(evidence, zoomed)
 
     def windows(self, sightings: Sequence[Sighting], video: FrameAccess) -> list[tuple[Sighting, Window]]:
-        """For the most confident sightings; not for those that fill the picture already."""
+        """Windows for the most confident sightings, except where the thing already fills the picture."""
         found = []
         by_confidence = sorted(sightings, key=lambda sighting: -sighting.confidence)
         for sighting in by_confidence[: self.sightings]:
@@ -60,7 +60,7 @@ class Zoom:
         return found
 
     def _window(self, sighting: Sighting, video: FrameAccess) -> Window:
-        """Of at most a clip's length, around the peak."""
+        """A window of at most a clip's length around the peak."""
         width, height = video.letterbox.frame_width, video.letterbox.frame_height
         first, last, peak = sighting.first, sighting.last, sighting.peak
         start = max(0, first - self.margin_frames, peak - (video.clip_length - 1) // 2)
@@ -75,7 +75,7 @@ class Zoom:
         step = self.window_step_px
         side = step * round(self.window_ratio * float(np.median(longer)) / step)
         side = min(max(side, self.min_window_px), max(width, height))
-        # Before and after the sighting the window stays where the thing came from and went to.
+        # In the margins the window stays where the sighting begins and ends.
         shown = boxes[np.clip(np.arange(start, stop), first, last) - first]
         middles = (shown[:, :2] + shown[:, 2:]) / 2
         middles = uniform_filter1d(middles, self.center_mean_frames, axis=0, mode="nearest")
@@ -83,8 +83,8 @@ class Zoom:
         return Window(start=start, corners=np.array(corners), side=side)
 
     def merged(self, evidence: Evidence, zoomed: Sequence[Zoomed]) -> Evidence:
-        """Windows' boxes instead of the first ones, and averaged logits; where two windows overlap, those of
-        the higher logit. The rest of a sighting that is longer than its window moves by the median change."""
+        """Evidence with the windows' boxes and averaged logits; where windows overlap, the higher logit wins.
+        In frames of a sighting outside its window, logits change by the median change inside it."""
         first = evidence.logits
         boxes_px, logits = evidence.boxes_px.copy(), first.copy()
         highest = np.full(len(logits), -np.inf)

@@ -1,13 +1,13 @@
-"""An answer for people: words, stills, figures, films, a page.
+"""Show an answer: text, pictures, figures, videos, an HTML report.
 
-    answer_text, answer_dict, clock         words and JSON
-    draw_answer, write_picture              one frame, box drawn in
-    write_figure, write_filmstrip           the paper's figure; the moments of a track in a row
+    answer_text, answer_dict, clock         text and JSON
+    draw_answer, write_picture              one frame with its box
+    write_figure, write_filmstrip           the paper's figure; frames of a track side by side
     write_affinity                          where one point of the query matches in a frame
-    write_video, write_cutout               films
-    write_report                            one HTML file with everything in it
+    write_video, write_cutout               videos
+    write_report                            a self-contained HTML file
 
-The only room besides `query` and `synth` that draws (Pillow).
+Of this package only `render` and `query` import Pillow.
 """
 
 from lastseen.formats.answer_json import answer_dict

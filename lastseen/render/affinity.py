@@ -1,4 +1,4 @@
-"""The appendix' picture: a point of the query, and where a frame's features are like those of the point."""
+"""The figure of the paper's appendix: a point of the query and a map of its feature similarity to a frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lastseen.box import Letterbox
 from lastseen.render.canvas import BLACK, BLUE, MUTED, WHITE, Canvas, fitted, save_picture
 
 HEIGHT, MARGIN, GAP, LABEL, BAR = 420, 24, 16, 26, 18
-# Dark blue over red to yellow, growing steadily lighter: readable in grey and by the colour-blind.
+# Dark blue, red, yellow with increasing lightness: readable in greyscale and by the colour-blind.
 HEAT = ((0, 0, 20), (60, 15, 110), (140, 30, 110), (210, 65, 65), (245, 135, 15), (252, 235, 110))
 
 
@@ -25,7 +25,7 @@ def draw_affinity(
     *,
     scale: float = 1.0,
 ) -> np.ndarray:
-    """The query [h, w, 3] with its point (x, y) in pixels, and the frame with the heat laid over it.
+    """The query [h, w, 3] with its point (x, y) in pixels, and the frame with the heat map over it.
 
     `similarity` [rows, columns] is `lastseen.model.affinity.point_affinity`'s, on the letterbox' canvas.
     """
@@ -90,7 +90,7 @@ def coloured(share: np.ndarray) -> np.ndarray:
 
 
 def _overlay(frame: np.ndarray, share: np.ndarray) -> Image.Image:
-    """The frame in grey where nothing matches, so that colour means similarity alone."""
+    """Heat map over the frame in greyscale, so that colour shows only similarity."""
     grey = np.asarray(Image.fromarray(frame).convert("L"), np.float32)[..., None] * 0.75
     opacity = (0.85 * share**0.8)[..., None]
     mixed = (1 - opacity) * grey + opacity * coloured(share)
@@ -98,7 +98,7 @@ def _overlay(frame: np.ndarray, share: np.ndarray) -> Image.Image:
 
 
 def _width(picture: np.ndarray) -> float:
-    """At the figure's height, but no wider than 16:9."""
+    """Width of the picture at the figure's height, at most 16:9."""
     return HEIGHT * min(picture.shape[1] / picture.shape[0], 16 / 9)
 
 

@@ -1,7 +1,7 @@
-"""A page to draw on: colours, type, pictures that fit, smooth lines.
+"""A canvas to draw on: colours, text, fitted pictures, antialiased lines.
 
-Yellow is the answer, as in the paper, and cyan the truth (the paper's green is hard to tell from yellow
-for many); they differ in lightness too, and truth is dashed.
+Yellow is the answer, as in the paper. Ground truth is cyan and dashed: the paper's green is hard to tell from
+yellow for the colour-blind. The two also differ in lightness.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Area = tuple[float, float, float, float]  # x1 y1 x2 y2
 Painter = Callable[[ImageDraw.ImageDraw, Callable[[float], float]], None]  # (pen, units to its pixels)
 
 YELLOW: Colour = (255, 210, 0)  # the answer
-CYAN: Colour = (0, 200, 240)  # the truth
+CYAN: Colour = (0, 200, 240)  # ground truth
 BLUE: Colour = (0, 90, 181)  # peaks, the query's point
 BLACK: Colour = (0, 0, 0)
 WHITE: Colour = (255, 255, 255)
 INK: Colour = (31, 35, 40)
 MUTED: Colour = (101, 109, 118)
 FAINT: Colour = (223, 227, 232)
-SMOOTHING = 4  # lines are drawn this much larger and scaled down
+SMOOTHING = 4  # supersampling factor of lines
 
 
 class Canvas:
-    """A white page in units that are pixels at scale 1."""
+    """A white image; coordinates are in units that are pixels at scale 1."""
 
     def __init__(self, width: float, height: float, scale: float = 1.0) -> None:
         self.scale = scale
@@ -49,7 +49,7 @@ class Canvas:
         return self._font(size).getlength(text) / self.scale
 
     def shortened(self, text: str, size: int, most: float) -> str:
-        """With its middle left out if it is too wide."""
+        """The text with its middle elided if it is too wide."""
         kept = len(text)
         shown = text
         while kept > 2 and self.text_width(shown, size) > most:
@@ -62,7 +62,7 @@ class Canvas:
         self.image.paste(image.resize((max(1, x2 - x1), max(1, y2 - y1)), Image.Resampling.LANCZOS), (x1, y1))
 
     def smooth(self, area: Area, paint: Painter) -> None:
-        """Let `paint` draw in an area with soft edges, from the area's corner; colours may have opacity."""
+        """Let `paint` draw antialiased in an area, relative to its corner; colours may have opacity."""
         x1, y1, x2, y2 = (round(v * self.scale) for v in area)
         part = self.image.crop((x1, y1, x2, y2))
         large = part.resize((part.width * SMOOTHING, part.height * SMOOTHING), Image.Resampling.NEAREST)
@@ -83,7 +83,7 @@ def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def fitted(width: float, height: float, area: Area) -> Area:
-    """The largest place of that shape in an area, at its middle."""
+    """The largest area of that aspect ratio, centred in an area."""
     x1, y1, x2, y2 = area
     factor = min((x2 - x1) / width, (y2 - y1) / height)
     left, top = (x1 + x2 - width * factor) / 2, (y1 + y2 - height * factor) / 2
@@ -91,7 +91,7 @@ def fitted(width: float, height: float, area: Area) -> Area:
 
 
 def outline(picture: Image.Image, box: Box, colour: Colour, width: int, *, dashed: bool = False) -> None:
-    """A box with a dark rim, so that it shows on any ground."""
+    """Draw a box with a dark border, visible on any background."""
     draw = ImageDraw.Draw(picture)
     right, bottom = picture.width - 1, picture.height - 1
     x1, y1, x2, y2 = box.clipped(right, bottom).xyxy
@@ -114,6 +114,6 @@ def outline(picture: Image.Image, box: Box, colour: Colour, width: int, *, dashe
 
 
 def save_picture(path: str | os.PathLike[str], image: np.ndarray) -> None:
-    """By the name's ending; whole or not there."""
+    """Save in the format of the path's suffix, atomically."""
     with whole_file(path) as building:
         Image.fromarray(image).save(building, quality=92)

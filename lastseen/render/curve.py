@@ -1,4 +1,4 @@
-"""The score over time, ready to be drawn: what the figure (Pillow) and the page (SVG) have in common."""
+"""The score curve, ready to be drawn: shared by the figure (Pillow) and the report (SVG)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class DrawnCurve:
     """Times in seconds, scores in [0, 1]."""
 
     duration_s: float
-    searched_s: float  # up to here; less than the duration if the question was asked before the end
+    searched_s: float  # end of the search; before the end of the video if the query has `asked_at`
     times_s: np.ndarray  # [n]
-    scores: np.ndarray  # [n] as they come
-    smooth: np.ndarray  # [n] as peaks are sought
-    peaks: tuple[tuple[float, float], ...]  # (time, score), one a track
+    scores: np.ndarray  # [n] raw
+    smooth: np.ndarray  # [n] median-filtered, in which peaks are found
+    peaks: tuple[tuple[float, float], ...]  # (time, score), one per track
     chosen: Span | None
     others: tuple[Span, ...]
     truth: Span | None
 
 
 def score_curve(answer: Answer, truth: ResponseTrack | None = None, *, columns: int = 600) -> DrawnCurve:
-    """The last sighting (or the best guess) is the chosen one; about `columns` points are kept."""
+    """The curve with the last sighting (or the best guess) highlighted, reduced to about `columns` points."""
     assert answer.curve is not None
     scores, smooth, fps = answer.curve.scores, answer.curve.smooth, answer.curve.fps
     duration_s, tracks = answer.video.duration_s, answer.shown
@@ -55,7 +55,7 @@ def score_curve(answer: Answer, truth: ResponseTrack | None = None, *, columns: 
 
 
 def time_ticks(duration_s: float, most: int) -> list[float]:
-    """Round times from 0, at most so many."""
+    """At most `most` round times, from 0."""
     step = next((s for s in STEPS_S if duration_s / s < most), STEPS_S[-1])
     while duration_s / step >= most:
         step *= 2
@@ -63,7 +63,7 @@ def time_ticks(duration_s: float, most: int) -> list[float]:
 
 
 def tick_text(time_s: float) -> str:
-    """90 -> 1:30; tenths only where there are any."""
+    """90 -> 1:30; tenths only if not zero."""
     minutes, seconds = divmod(time_s, 60)
     hours, minutes = divmod(int(minutes), 60)
     rest = f"{seconds:04.1f}" if seconds % 1 else f"{int(seconds):02d}"
@@ -71,7 +71,7 @@ def tick_text(time_s: float) -> str:
 
 
 def _highest(scores: np.ndarray, group: int) -> np.ndarray:
-    """The highest of each group: a long video is drawn coarsely, but no peak is lost."""
+    """The maximum of each group of samples: reduces a long curve without losing peaks."""
     padded = np.pad(scores, (0, -len(scores) % group), mode="edge")
     return padded.reshape(-1, group).max(1)
 

@@ -30,12 +30,12 @@ from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 WIDTH, MARGIN, GAP, FRAMES = 1600, 32, 16, 4
-QUERY_WIDTH, TALLEST, LABEL, TITLE, PLOT = 220, 240, 26, 44, 200  # heights of parts, but for the first
+QUERY_WIDTH, TALLEST, LABEL, TITLE, PLOT = 220, 240, 26, 44, 200  # a width, then heights of the parts
 TEXT = 16
 
 
 def draw_figure(answer: Answer, *, truth: ResponseTrack | None = None, scale: float = 1.0) -> np.ndarray:
-    """[h, w, 3]; the last sighting is shown, or else the best guess. `scale` 2 is for print."""
+    """[h, w, 3]; the last sighting is shown, or else the best guess. Use `scale` 2 for print."""
     video, thing, shown = video_of(answer), thing_of(answer), answer.shown
     cell = (WIDTH - 2 * MARGIN - QUERY_WIDTH - FRAMES * GAP) / FRAMES
     tall = min(cell * video.height / video.width, TALLEST)
@@ -68,7 +68,7 @@ def write_figure(
 
 
 def _legend(canvas: Canvas, answer: str, with_truth: bool, with_peaks: bool) -> None:
-    """From the right: what the colours are."""
+    """The meaning of the colours, drawn from the right."""
     entries: list[tuple[str, Painter]] = [(answer, _solid)]
     if with_truth:
         entries.append(("truth", _dashed))
@@ -96,7 +96,7 @@ def _dot(pen: ImageDraw.ImageDraw, u: Callable[[float], float]) -> None:
 
 
 def _query(canvas: Canvas, thing: np.ndarray, video: Video, area: Area) -> None:
-    """The thing and, if there is room below it, of which video this is."""
+    """The query and, if there is room below, the name of the video."""
     x1, y1, x2, y2 = area
     canvas.text(x1, y1 + 17, "query", size=TEXT, fill=MUTED)
     height, width = thing.shape[:2]

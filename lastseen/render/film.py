@@ -1,4 +1,4 @@
-"""Films of an answer: the track with its boxes, or the moment as it was."""
+"""Videos of an answer: the track with or without its boxes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lastseen.track import ResponseTrack
 from lastseen.video import Video, VideoWriter
 
 MARGIN_S = 2.0  # shown before and after the track
-FASTEST = 30.0  # frames a second; more only makes the file larger
+FASTEST = 30.0  # frames per second, at most
 
 
 def write_video(path: str | os.PathLike[str], answer: Answer, margin_s: float = MARGIN_S) -> None:
-    """The track and a little before and after, at the video's own rate, box drawn in."""
+    """The track with its boxes and a margin before and after, at the video's frame rate."""
     _write(path, video_of(answer), track_of(answer), margin_s, boxes=True, thing=thing_of(answer))
 
 
 def write_cutout(
     path: str | os.PathLike[str], answer: Answer, margin_s: float = MARGIN_S, *, boxes: bool = False
 ) -> None:
-    """The last-seen moment alone: the track and a little around it, as it was filmed, without sound."""
+    """The track and a margin before and after, without boxes unless `boxes`, and without sound."""
     _write(path, video_of(answer), track_of(answer), margin_s, boxes=boxes, thing=None)
 
 

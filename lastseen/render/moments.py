@@ -1,4 +1,4 @@
-"""The moments of a track that pictures show."""
+"""Frames of a track to show in figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lastseen.video import Video
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """A frame, the box there and, where known, the true one."""
+    """A frame, its box and, if known, the ground-truth box."""
 
     time_s: float
     image: np.ndarray  # [h, w, 3] uint8
@@ -23,11 +23,11 @@ class Moment:
     truth: Box | None = None
 
     def drawn(self, width: int, height: int) -> Image.Image:
-        """The frame at a size, boxes drawn in lines that suit it."""
+        """The frame resized, with boxes drawn in lines of suitable width."""
         return self._boxed(Image.fromarray(self.image), Box(0, 0, *self.image.shape[1::-1]), width, height)
 
     def zoomed(self, width: int, height: int) -> Image.Image:
-        """What is around the boxes, at a size."""
+        """The region around the boxes, resized."""
         frame_height, frame_width = self.image.shape[:2]
         boxes = [box.xyxy for box in (self.box, self.truth) if box is not None]
         corners = np.array(boxes or [(0, 0, frame_width, frame_height)], float)
@@ -49,11 +49,11 @@ class Moment:
 def moments(
     video: Video, track: ResponseTrack | None, count: int, truth: ResponseTrack | None = None
 ) -> list[Moment]:
-    """Evenly spaced from a track's first to its last moment; of the whole video if there is none."""
+    """`count` frames, evenly spaced over the track, or over the whole video if there is none."""
     if track is None:
         times_s = (np.arange(count) + 0.5) * video.duration_s / count
     else:
-        frames = 1 + int((track.end - track.start) * video.fps + 0.5)  # a short track has no more to show
+        frames = 1 + int((track.end - track.start) * video.fps + 0.5)  # a short track has fewer
         times_s = np.linspace(track.start, track.end, min(count, frames))
     found = []
     for time_s in map(float, times_s):
@@ -64,7 +64,7 @@ def moments(
 
 
 def around(box: Box, frame_width: float, frame_height: float, aspect: float) -> Box:
-    """A window of an aspect (width / height) with the box in its middle and room around it, in the frame."""
+    """A window of the given aspect (width / height) inside the frame, centred on the box, with a margin."""
     largest = min(frame_width, frame_height * aspect)
     width = min(max(1.5 * box.width, 1.2 * box.height * aspect, frame_width / 12), largest)
     height = width / aspect

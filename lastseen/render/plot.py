@@ -1,4 +1,4 @@
-"""The score curve drawn on a canvas: bands for tracks, a bar for the truth, dots for peaks."""
+"""The score curve drawn on a canvas: bands for tracks, a bar for ground truth, dots for peaks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lastseen.render.curve import DrawnCurve, Span, tick_text, time_ticks
 
 TICKS, TEXT = 16, 16
 UNSEARCHED = "not searched"
-RIM = 8.0  # room around the plot for what sticks out
-LEAST = 8.0  # width of a band: two seconds of an hour must still be seen
+RIM = 8.0  # margin around the plot for dots and lines at its edge
+LEAST = 8.0  # least width of a band: two seconds of an hour must stay visible
 
 
 def draw_curve(canvas: Canvas, curve: DrawnCurve, area: Area) -> None:
-    """`area` is the plot's; its labels are left of it, above and below."""
+    """Draw the plot in `area`, with labels to its left, above and below."""
     x1, y1, x2, y2 = area
 
     def paint(pen: ImageDraw.ImageDraw, u: Callable[[float], float]) -> None:
@@ -35,7 +35,7 @@ def draw_curve(canvas: Canvas, curve: DrawnCurve, area: Area) -> None:
 
 
 class _Plot:
-    """A pen that knows times and scores."""
+    """Draws in coordinates of time and score."""
 
     def __init__(
         self,

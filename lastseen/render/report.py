@@ -1,6 +1,6 @@
-"""One HTML file that holds everything: the answer, its pictures, the score over time.
+"""A self-contained HTML report: the answer, its pictures, the score curve.
 
-It asks for nothing outside itself (a policy in its head forbids it) and is well-formed XML too.
+It loads nothing from outside (its content security policy forbids it) and is also well-formed XML.
 """
 
 from __future__ import annotations

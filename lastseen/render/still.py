@@ -1,4 +1,4 @@
-"""One frame, box drawn in."""
+"""One frame with its box."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lastseen.render.words import clock
 def draw_answer(
     image: np.ndarray, box: Box | None, caption: str = "", thing: np.ndarray | None = None
 ) -> np.ndarray:
-    """A frame [h, w, 3] with the box, a line of text and what was asked for, where they do not hide it."""
+    """A frame [h, w, 3] with the box and, where they do not cover it, a caption and the query."""
     picture = Image.fromarray(image)
     width, height = picture.size
-    unit = max(1, round(min(picture.size) / 240))  # line widths and text grow with the picture
+    unit = max(1, round(min(picture.size) / 240))  # scales line widths and text with the picture
     taken = [] if box is None else [box]
     if box is not None:
         outline(picture, box, YELLOW, 2 * unit)
@@ -37,7 +37,7 @@ def draw_answer(
 
 
 def write_picture(path: str | os.PathLike[str], answer: Answer) -> None:
-    """The last moment in view, box drawn in."""
+    """The last frame of the track, with its box."""
     track, thing = track_of(answer), thing_of(answer)
     image = video_of(answer).frame_at(track.end).image
     caption = f"last seen {clock(track.end)}   score {track.score:.2f}"
@@ -45,7 +45,7 @@ def write_picture(path: str | os.PathLike[str], answer: Answer) -> None:
 
 
 def jpeg(image: np.ndarray, longer: int | None = None) -> bytes:
-    """A picture [h, w, 3] as the bytes of a JPEG file, no larger than `longer` on its longer side."""
+    """Encode a picture [h, w, 3] as JPEG, its longer side reduced to at most `longer` pixels."""
     picture = Image.fromarray(np.ascontiguousarray(image))
     if longer is not None:
         picture.thumbnail((longer, longer))
@@ -74,7 +74,7 @@ def _framed(thing: np.ndarray, side: int, unit: int) -> Image.Image:
 def _put(
     picture: Image.Image, part: Image.Image, corners: Sequence[tuple[int, int]], taken: list[Box]
 ) -> Box:
-    """At the first of the corners where it covers nothing that is taken, else at the first of all."""
+    """Paste `part` at the first corner where it covers none of `taken`, else at the first corner."""
     places = [Box(x, y, x + part.width, y + part.height) for x, y in corners]
     place = next((p for p in places if not any(p.iou(other) for other in taken)), places[0])
     picture.paste(part, (int(place.x1), int(place.y1)))

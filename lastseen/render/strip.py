@@ -1,4 +1,4 @@
-"""A filmstrip: the moments of a track side by side."""
+"""A filmstrip: frames of a track side by side."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
 
 WIDTH, MARGIN, GAP, LABEL = 1600, 24, 12, 26
-TALL, FEWEST, MOST = 210, 2, 8  # height wished for; frames in a row
+TALL, FEWEST, MOST = 210, 2, 8  # preferred height; fewest and most frames in a row
 ROWS = 2
 
 
 def draw_filmstrip(
     answer: Answer, *, count: int | None = None, truth: ResponseTrack | None = None, scale: float = 1.0
 ) -> np.ndarray:
-    """[h, w, 3]: `count` moments (default: two rows), after the query if it is known."""
+    """[h, w, 3]: the query, if known, then `count` frames (default: two rows)."""
     video, track, thing = video_of(answer), track_of(answer), thing_of(answer)
     wished = TALL * video.width / video.height
     columns = min(max(int((WIDTH - 2 * MARGIN + GAP) / (wished + GAP)), FEWEST), MOST)

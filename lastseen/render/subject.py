@@ -1,4 +1,4 @@
-"""What pictures of an answer show: the video, one track, and the thing that was asked for."""
+"""What a rendered answer shows: the video, one track, and the query."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def track_of(answer: Answer) -> ResponseTrack:
 
 
 def thing_of(answer: Answer) -> np.ndarray | None:
-    """[h, w, 3]"""
+    """The crop of the query's thing, [h, w, 3]; None if there is no query."""
     return answer.query.views[0].crop if answer.query else None

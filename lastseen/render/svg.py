@@ -1,7 +1,7 @@
 """The score curve as SVG inside HTML.
 
-The drawing stretches with the page while its lines keep their width and the labels, which are HTML, their
-size: so it can be read on a phone.
+The drawing stretches with the page; line widths stay constant, and so does the size of labels (HTML), so
+that it can be read on a phone.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from lastseen.render.curve import DrawnCurve, tick_text, time_ticks
 from lastseen.render.words import clock
 
-WIDTH, HEIGHT = 1000, 100  # units of the drawing; scores are percents from the bottom
-TICKS = 7  # what fits on a phone
+WIDTH, HEIGHT = 1000, 100  # units of the drawing; a score of 1 is HEIGHT
+TICKS = 7  # as many as fit on a phone
 
 
 def curve_html(curve: DrawnCurve) -> str:
-    """A <div class="plot"> for report.css."""
+    """A <div class="plot">, styled by report.css."""
     end_s = curve.duration_s
     shapes = []
     if curve.searched_s < end_s - 0.5:
@@ -33,7 +33,7 @@ def curve_html(curve: DrawnCurve) -> str:
     for time_s, score in curve.peaks:
         x, y = WIDTH * time_s / end_s, HEIGHT * (1 - score)
         title = f"<title>{clock(time_s)}, score {score:.2f}</title>"
-        # A line of no length with round ends is a dot that stays round when the drawing is stretched.
+        # A zero-length line with round caps is a dot that stays round when the drawing is stretched.
         shapes.append(f'<path class="peak" d="M{x:.1f} {y:.2f}h0">{title}</path>')
     labels = [
         f'<span class="axis x" style="left:{100 * tick / end_s:.2f}%">{tick_text(tick)}</span>'

@@ -1,14 +1,14 @@
 """The page and the API of `lastseen serve`: a FastAPI application for one person on one machine.
 
-    security.py    who may ask: this machine's own page, nobody else's
-    media.py       which files may be read: folders given, uploads, what the index holds
-    jobs.py        long work, one piece at a time, which can be cancelled
-    work.py        what the jobs do: read a video into the index, ask it
-    videos.py      routes about videos and pictures
-    answers.py     routes about questions, jobs and answers
-    server.py      create_app: all of it put together
-    run.py         a socket and uvicorn
-    page/          plain HTML, CSS and JavaScript; asks for nothing outside
+    security.py    refuses requests from other sites
+    media.py       files that may be read: given folders, uploads, indexed videos
+    jobs.py        queue of long-running jobs, which can be cancelled
+    work.py        what the jobs do: index a video, search the index
+    videos.py      routes for videos and pictures
+    answers.py     routes for searches, jobs and answers
+    server.py      create_app: assembles the application
+    run.py         opens a socket and runs uvicorn
+    page/          plain HTML, CSS and JavaScript; loads nothing from other servers
 
-The only room that imports a web framework.
+The only package that imports a web framework.
 """

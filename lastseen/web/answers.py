@@ -1,4 +1,4 @@
-"""Routes about questions: find, jobs and how far they are, answers and their files."""
+"""Routes for searches: find, jobs and their progress, answers and their files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from lastseen.web.jobs import DONE, Job, Jobs
 from lastseen.web.media import Busy, Missing, Shelf, safe_name, video_id
 from lastseen.web.work import Picture, Request, Result, Work, curve_dict
 
-EVENTS_S = 0.1  # between two looks at the jobs
-QUIET_S = 15.0  # then a sign of life
+EVENTS_S = 0.1  # interval at which jobs are polled
+QUIET_S = 15.0  # after this long without an event a comment keeps the connection alive
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 

@@ -1,6 +1,6 @@
-"""Long work, one piece at a time on one thread, with progress, which can be cancelled.
+"""A queue of long-running jobs on one thread, with progress and cancellation.
 
-Questions go first: a video that is being read makes room between two of its batches.
+Searches go first: they run between two batches of a video that is being indexed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from lastseen.errors import LastSeenError
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
-KEPT = 50  # finished jobs that are remembered
+KEPT = 50  # finished jobs that are kept
 log = logging.getLogger("lastseen")
 
 
 class Cancelled(Exception):
-    """Raised inside a job that is no longer wanted."""
+    """Raised inside a job to cancel it."""
 
 
 @dataclass(eq=False)
@@ -34,13 +34,13 @@ class Job:
     videos: tuple[str, ...] = ()  # ids; none: all of them
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     state: str = WAITING
-    step: str = ""  # what is being done now, in words
+    step: str = ""  # description of the current step
     done: int = 0
     total: int = 0
-    message: str = ""  # what went wrong
-    began: float = 0.0  # monotonic; of the step
+    message: str = ""  # error message
+    began: float = 0.0  # start of the step, monotonic clock
     result: Any = None
-    version: int = 0  # changes with everything else
+    version: int = 0  # incremented with every change
     stop: threading.Event = field(default_factory=threading.Event)
     breathe: Callable[[], None] = lambda: None
 
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def left_s(self) -> float | None:
-        """How long it will still take, if that can be told."""
+        """Estimated remaining time; None if unknown."""
         took_s = time.monotonic() - self.began
         if self.state != RUNNING or not 0 < self.done <= self.total or took_s < 1:
             return None
@@ -73,7 +73,7 @@ class Job:
 
 
 class Jobs:
-    """The queue, its thread, and what became of the jobs."""
+    """The queue, its thread, and finished jobs."""
 
     def __init__(self) -> None:
         self._known: dict[str, Job] = {}
@@ -86,7 +86,7 @@ class Jobs:
 
     def start(self) -> None:
         self.closed = False
-        # A daemon: the program can end while a frame is still being encoded; the index stays sound.
+        # A daemon thread: the program can exit while a frame is being encoded; the index stays valid.
         self._thread = threading.Thread(target=self._run, name="lastseen-jobs", daemon=True)
         self._thread.start()
 
@@ -108,7 +108,7 @@ class Jobs:
         *,
         urgent: bool = False,
     ) -> Job:
-        """Urgent work also runs in the pauses of other work."""
+        """Urgent jobs also run between the batches of other jobs."""
         job = Job(kind, title, videos)
         if not urgent:
             job.breathe = self._run_urgent
@@ -128,7 +128,7 @@ class Jobs:
             return self._known.get(id)
 
     def at_work_on(self, video: str) -> Job | None:
-        """The job that reads a video, or will."""
+        """The running or queued job that indexes a video."""
         return next(
             (j for j in self.all() if j.kind == "index" and video in j.videos and not j.finished), None
         )

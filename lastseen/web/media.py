@@ -1,7 +1,7 @@
-"""Which files the server may read, and where uploads go.
+"""Which files the server may read, and where uploads are stored.
 
-A video may be read if it is in a folder that was given, was named on the command line, was uploaded, or is in
-the index and still the file that was indexed. Requests cannot widen this: links and ".." are followed first.
+A video may be read if it is in a given folder, was named on the command line, was uploaded, or is in the
+index and unchanged since. Requests cannot reach other files: links and ".." are resolved before the check.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lastseen.index.originals import ENDINGS, check_unchanged
 from lastseen.video import Video
 
 GIB = 2**30
-SPARE_BYTES = 200_000_000  # of the disk, left free by uploads
-LISTED = 2000  # files of the folders at most
-PICTURES = 32  # uploaded pictures that are kept
-OPENED = 16  # videos whose facts are remembered
+SPARE_BYTES = 200_000_000  # disk space that uploads leave free
+LISTED = 2000  # most files listed from the folders
+PICTURES = 32  # most uploaded pictures kept
+OPENED = 16  # most opened videos cached
 
 
 class Refused(LastSeenError):
@@ -54,22 +54,22 @@ class DiskFull(LastSeenError):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the person who started the server allowed."""
+    """What the command line allows the server to read and store."""
 
     index: Path
     folders: tuple[Path, ...] = ()  # videos in them may be added
-    files: tuple[Path, ...] = ()  # and these
+    files: tuple[Path, ...] = ()  # videos that may be added, too
     max_upload: int = 4 * GIB  # bytes
     host: str = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A video of the page: in the index, or on its way there."""
+    """A video on the page: indexed, or about to be."""
 
     id: str
     name: str
-    path: Path | None  # None: a stream left no pictures
+    path: Path | None  # None for a stream, which has no file
     indexed: IndexedVideo | None
 
 
@@ -89,7 +89,7 @@ class Shelf:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Holds the folder for unfinished uploads; what a killed server left in its own is removed."""
+        """Create the folder for unfinished uploads; remove those of servers that were killed."""
         with self.index() as index:
             index.sweep()
         self.incoming.mkdir(mode=0o700, parents=True)
@@ -99,14 +99,14 @@ class Shelf:
                     if other != self.incoming:
                         _remove_if_left_over(other)
                 for path in self.uploads.iterdir():
-                    if path.is_file():  # whole, but perhaps not in the index yet
+                    if path.is_file():  # a finished upload, perhaps not indexed yet
                         self._added[video_id(path)] = path
                 yield
         finally:
             shutil.rmtree(self.incoming, ignore_errors=True)
 
     def index(self) -> Index:
-        """Opened for this thread; close it."""
+        """The index, opened for this thread; the caller closes it."""
         return Index(self.settings.index, create=True)
 
     # --- videos ---
@@ -126,7 +126,7 @@ class Shelf:
         return found
 
     def file(self, id: str) -> Path:
-        """The file of a video, if it may (still) be read."""
+        """The file of a video, if it exists and may be read."""
         entry = self.entry(id)
         if entry.path is None:
             raise Missing(f"{entry.name}: a stream leaves no pictures, only where things were seen")
@@ -140,7 +140,7 @@ class Shelf:
         return entry.path
 
     def add(self, text: str) -> Entry:
-        """A file of this machine, by its path or its path in one of the folders."""
+        """Add a local file, by absolute path or by path in one of the folders."""
         path = self._inside(text)
         if not _is_file(path):
             raise Missing(f"{text}: no such file")
@@ -154,7 +154,7 @@ class Shelf:
         return next((other for other in self.entries() if other.id == entry.id), entry)
 
     def remove(self, id: str) -> None:
-        """Forget a video; its file stays unless it was uploaded."""
+        """Remove a video from the index; its file stays unless it was uploaded."""
         entry = self.entry(id)
         if entry.indexed is not None:
             with self.index() as index:
@@ -165,14 +165,14 @@ class Shelf:
             self.discard(entry.path)
 
     def discard(self, path: Path) -> None:
-        """Remove an upload; any other file stays."""
+        """Delete a file if it is an upload; leave any other file."""
         if path.parent == self.uploads and not path.is_symlink():
             path.unlink(missing_ok=True)
         with self._lock:
             self._added.pop(video_id(path), None)
 
     def listed(self) -> list[tuple[Path, list[str]]]:
-        """The videos in each folder that may be added, by their path in it."""
+        """Each folder with the relative paths of the videos that may be added from it."""
         found = []
         for folder in self.folders:
             inside = [p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and _leads_into(p, folder)]
@@ -180,7 +180,7 @@ class Shelf:
         return found
 
     def opened(self, id: str) -> Video:
-        """A video that can be decoded; what was found out about it is remembered."""
+        """The video, ready to be decoded; cached."""
         path = self.file(id)
         stat = path.stat()
         key = (path, stat.st_mtime_ns, stat.st_size)
@@ -196,7 +196,7 @@ class Shelf:
         return known
 
     def checked(self, path: Path) -> Video:
-        """The decoder opens it whole. Playlists are refused before that: they name other files to be read."""
+        """Check that a file decodes. Playlists are refused first, since they name other files to be read."""
         with path.open("rb") as file:
             head = file.read(400)
         if head and not is_video_container(head):
@@ -217,7 +217,7 @@ class Shelf:
             raise DiskFull(f"the disk has no room for {_size(size)}; free some space")
 
     def arriving(self, name: str) -> Path:
-        """A place for an upload, in a folder of its own; `settled` takes it or `abandoned` removes it."""
+        """The path for an upload, in its own folder; finish with `settled` or `abandoned`."""
         place = self.incoming / uuid.uuid4().hex
         place.mkdir(mode=0o700)
         return place / safe_name(name)
@@ -226,7 +226,7 @@ class Shelf:
         shutil.rmtree(building.parent, ignore_errors=True)
 
     def settled(self, building: Path) -> Entry:
-        """A whole upload among the videos."""
+        """Move a finished upload to the uploaded videos."""
         self.checked(building)
         with self._lock:
             numbers = range(1, 10_000)
@@ -251,16 +251,16 @@ class Shelf:
             raise Missing("the picture is no longer there; give it again")
         return path
 
-    # --- what may be read ---
+    # --- access checks ---
 
     def _inside(self, text: str) -> Path:
-        """The same refusal for all that is outside, so that nobody learns what is there."""
+        """Resolve a path. All paths outside get the same error, which does not reveal whether they exist."""
         outside = Refused(f"{text}: not in a folder that this server may read; start it with --videos FOLDER")
         try:
             path = Path(text)
             tried = [path] if path.is_absolute() else [folder / path for folder in self.folders]
             allowed = [there for there in (p.resolve() for p in tried) if self._may_add(there)]
-        except (OSError, RuntimeError, ValueError):  # a circle of links, or no path at all
+        except (OSError, RuntimeError, ValueError):  # a loop of links, or not a valid path
             raise outside from None
         if not allowed:
             raise outside
@@ -276,7 +276,7 @@ def video_id(path: Path | str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A file name of letters, digits and a few signs, which leads nowhere else."""
+    """A file name of letters, digits and a few other characters, without path separators."""
     plain = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
     plain = re.sub(r"[^\w .()+-]", "_", plain).strip(" .")
     stem, dot, ending = plain.rpartition(".")
@@ -286,11 +286,11 @@ def safe_name(name: str) -> str:
 
 
 def is_video_container(head: bytes) -> bool:
-    """By its first bytes, as a browser would tell."""
+    """Whether the first bytes are those of a known video container."""
     starts = (b"\x1aE\xdf\xa3", b"OggS", b"FLV\x01", b"0&\xb2u", b"\0\0\x01\xba", b"\0\0\x01\xb3")
     is_mp4 = head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip", b"styp")
     is_avi = head[:4] == b"RIFF" and head[8:12] == b"AVI "
-    # MPEG transport streams repeat a byte every 188 bytes, those of cameras every 192.
+    # MPEG transport streams have a sync byte every 188 bytes, those of camcorders every 192.
     is_ts = head[:1] == b"G" == head[188:189] or head[4:5] == b"G" == head[196:197]
     return head.startswith(starts) or is_mp4 or is_avi or is_ts
 
@@ -308,7 +308,7 @@ def _remove_if_left_over(folder: Path) -> None:
 def _leads_into(path: Path, folder: Path) -> bool:
     try:
         return path.resolve().is_relative_to(folder) and path.is_file()
-    except (OSError, RuntimeError):  # a circle of links
+    except (OSError, RuntimeError):  # a loop of links
         return False
 
 

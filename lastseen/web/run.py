@@ -1,4 +1,4 @@
-"""A socket and uvicorn around the application."""
+"""Open a socket and run the application with uvicorn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lastseen.errors import LastSeenError
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Listening; a port that is taken is told before the model is loaded."""
+    """A listening socket, opened before the model is loaded: a port in use is reported at once."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
@@ -39,7 +39,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events first: they would keep the server waiting."""
+    """Ends event streams first on shutdown: uvicorn waits for open connections."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -51,11 +51,11 @@ class _Server(uvicorn.Server):
 
 
 def run(app: FastAPI, listening: socket.socket, *, open_page: bool = False) -> None:
-    """Until Ctrl-C."""
+    """Serve until Ctrl-C."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
     )
     if open_page:
         webbrowser.open(address_of(listening))
-    with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is done
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again after shutdown
         _Server(config, app).run(sockets=[listening])

@@ -1,7 +1,7 @@
-"""Who may ask. The server is for the person at this machine: other sites in the same browser are refused.
+"""Which requests are accepted: only those of this machine's user, not of other sites in the same browser.
 
-Another site can reach a local server in two ways: by a name that it points at 127.0.0.1 (DNS rebinding: the
-Host header gives that away), and by requests from its own pages (Origin and Sec-Fetch-Site give those away).
+Another site can reach a local server in two ways: by a name that resolves to 127.0.0.1 (DNS rebinding,
+detected by the Host header), and by requests from its own pages (detected by Origin and Sec-Fetch-Site).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses what does not come from this server's own page, or from no page at all (curl)."""
+    """Refuses requests from pages other than this server's; requests from no page (curl) pass."""
 
     def __init__(self, app: ASGIApp, host: str = "127.0.0.1") -> None:
         self.app, self.host = app, host
@@ -58,14 +58,14 @@ class Guard:
 
 
 def refusal(method: str, path: str, headers: Headers, bound_to: str) -> str | None:
-    """Why a request is refused; None if it is not."""
+    """Why a request is refused; None if it is accepted."""
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not is_own_host(hosts[0], bound_to):
         return "this server answers only to its own address; open http://127.0.0.1 and its port"
     site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
         opens_the_page = method in READING and path == "/" and headers.get("sec-fetch-mode") == "navigate"
-        if not opens_the_page:  # a link to the page is fine, anything else of another site is not
+        if not opens_the_page:  # other sites may link to the page, nothing else
             return "requests from other sites are refused"
     origin = headers.get("origin")
     if origin is not None and origin.lower() != f"http://{hosts[0].lower()}":
@@ -74,7 +74,7 @@ def refusal(method: str, path: str, headers: Headers, bound_to: str) -> str | No
 
 
 def is_own_host(host: str, bound_to: str) -> bool:
-    """Whether a Host header names this machine. A name can be pointed here by anybody, an address cannot."""
+    """Whether a Host header names this machine. Anyone can make a name resolve here, but not an address."""
     try:
         parts = urlsplit(f"//{host}")
         name, _ = parts.hostname, parts.port

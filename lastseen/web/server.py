@@ -1,4 +1,4 @@
-"""create_app: the page, the API and the guard before them."""
+"""create_app: the page, the API and the request guard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg":
 
 
 def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
-    """The application; videos named in the settings are read as soon as it starts."""
+    """The application; it starts indexing the videos named in the settings at once."""
     shelf, jobs = Shelf(settings), Jobs()
     work = Work(shelf, jobs, localizer)
     for path in settings.files:
@@ -56,7 +56,7 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
         title="lastseen",
         version=__version__,
         description="Where did I last see this? For the page of `lastseen serve`, and for programs.",
-        docs_url=None,  # FastAPI's own pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's own pages load scripts from other servers
         redoc_url=None,
         lifespan=lifespan,
         middleware=[Middleware(Guard, host=settings.host)],
@@ -67,12 +67,12 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
     _add_page(app)
 
     @app.exception_handler(LastSeenError)
-    def tell(request: Request, error: LastSeenError) -> JSONResponse:
+    def error_response(request: Request, error: LastSeenError) -> JSONResponse:
         status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
         return JSONResponse({"detail": _plain(str(error))}, status)
 
     @app.exception_handler(RequestValidationError)
-    def tell_what_is_wrong(request: Request, error: RequestValidationError) -> JSONResponse:
+    def validation_error_response(request: Request, error: RequestValidationError) -> JSONResponse:
         lines = [f"{'.'.join(str(part) for part in e['loc'][1:])}: {e['msg']}" for e in error.errors()]
         return JSONResponse({"detail": _plain("; ".join(lines))}, 422)
 
@@ -80,7 +80,7 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
 
 
 def _add_page(app: FastAPI) -> None:
-    """The files of the page and no others, held in memory."""
+    """Serve the page's files, and no others, from memory."""
     folder = files("lastseen.web") / "page"
     page = {file.name: file.read_bytes() for file in folder.iterdir() if file.name.split(".")[-1] in TYPES}
 
@@ -111,5 +111,5 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without what UTF-8 cannot say: half of a surrogate pair may come in with a request."""
+    """Replace what UTF-8 cannot encode: a request may contain a lone surrogate."""
     return text.encode("utf-8", "replace").decode()

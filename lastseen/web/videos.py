@@ -1,4 +1,4 @@
-"""Routes about videos and pictures: list, add, upload, remove, look at."""
+"""Routes for videos and pictures: list, add, upload, remove, show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lastseen.web.media import Busy, Entry, Missing, Shelf, TooLarge
 from lastseen.web.work import Work
 
 MAX_PICTURE = 64 * 2**20  # bytes
-SHOWN = 2048  # pixels of the longer side of a picture that is sent back
+SHOWN = 2048  # longer side in pixels of a picture that is sent back
 REQUEST_BODY = {
     "requestBody": {
         "required": True,
@@ -47,7 +47,7 @@ class VideoInfo(BaseModel):
     bytes: int
     file: bool
     uploaded: bool
-    job: str | None  # that reads it
+    job: str | None  # id of the job that indexes it
 
 
 class Library(BaseModel):
@@ -100,7 +100,7 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
 
     def begun(entry: Entry) -> Added:
         with shelf.index() as index:
-            video = info(entry, index)  # first: a copy of what is indexed is gone as soon as the job sees it
+            video = info(entry, index)  # before the job: it deletes a copy of an indexed video
             job = job_info(work.read(entry))
             return Added(job=job, video=video.model_copy(update={"job": job.id}))
 
@@ -110,7 +110,7 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
         videos = []
         with shelf.index() as index:
             for entry in shelf.entries():
-                with suppress(LastSeenError):  # gone or damaged before it was read
+                with suppress(LastSeenError):  # removed or damaged before it was indexed
                     videos.append(info(entry, index))
         return Library(videos=videos, max_upload=shelf.settings.max_upload)
 
@@ -193,9 +193,9 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
 
 
 async def _receive(shelf: Shelf, request: Request, name: str, most: int) -> Path:
-    """The body of a request in a file; nothing stays of one that is too large or breaks off."""
-    said = request.headers.get("content-length", "")
-    shelf.check_size(int(said) if said.isdecimal() else None, most)
+    """Save the body of a request to a file, which is removed if it is too large or the request breaks off."""
+    declared = request.headers.get("content-length", "")
+    shelf.check_size(int(declared) if declared.isdecimal() else None, most)
     building, taken = shelf.arriving(name), 0
     try:
         with building.open("wb") as file:
@@ -216,7 +216,7 @@ async def _receive(shelf: Shelf, request: Request, name: str, most: int) -> Path
 
 
 def _media_type(path: Path) -> str:
-    """Browsers play QuickTime files only under the name of their twin."""
+    """Browsers play QuickTime files only if they are declared as MP4."""
     guessed = mimetypes.guess_type(path.name)[0] or ""
     if guessed == "video/quicktime":
         return "video/mp4"

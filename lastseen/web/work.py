@@ -1,4 +1,4 @@
-"""What the jobs do: read videos into the index, and ask it."""
+"""What the jobs do: index videos, and search the index."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lastseen.render.curve import score_curve
 from lastseen.web.jobs import Job, Jobs
 from lastseen.web.media import Entry, Missing, Shelf, video_id
 
-# Up to so many frames (2 minutes) the exact model looks at every one: the curve has no gaps then.
-LOOK_EVERYWHERE = 600
-SMALL = 1024  # pixels
+# Up to this many frames (2 minutes) the exact model runs on all, so that the score curve has no gaps.
+EXHAUSTIVE_FRAMES = 600
+SMALL = 1024  # longer side in pixels, about, of the query kept with a result
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One view of the thing: a picture that was uploaded, or a moment of a video; and where it is in it."""
+    """One view of the thing: an uploaded picture or a frame of a video, and the thing's box in it."""
 
     upload: str | None = None
     video: str | None = None
@@ -37,18 +37,18 @@ class Picture:
 @dataclass(frozen=True)
 class Request:
     pictures: tuple[Picture, ...]
-    videos: tuple[str, ...] = ()  # none: all
-    before_s: float | None = None  # of each video
+    videos: tuple[str, ...] = ()  # empty: all
+    before_s: float | None = None  # seconds from the start of each video
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a request found, the latest sighting first."""
+    """The answers to a request, latest sighting first."""
 
     answers: tuple[Answer, ...]
-    frames: int  # searched, in all
+    frames: int  # number searched
     seconds: float
-    incomplete: tuple[str, ...]  # names of videos of which only a part has been read
+    incomplete: tuple[str, ...]  # names of videos that are only partly indexed
 
     @property
     def found(self) -> bool:
@@ -64,7 +64,7 @@ class Work:
             index.bind(localizer)
 
     def read(self, entry: Entry) -> Job:
-        """Read a video into the index, or go on with it; the job that does so already, if there is one."""
+        """Start or resume indexing a video; returns the existing job if there is one."""
         running = self.jobs.at_work_on(entry.id)
         if running is not None:
             return running
@@ -76,7 +76,7 @@ class Work:
         return self.jobs.submit("index", entry.name, work, (entry.id,))
 
     def find(self, request: Request) -> Job:
-        for picture in request.pictures:  # mistakes are told at once, not by the job
+        for picture in request.pictures:  # errors are reported at once, not by the job
             self._view(picture)
         names = [self.shelf.entry(id).name for id in request.videos]
         is_read_now = any(self.jobs.at_work_on(id) for id in request.videos)
@@ -97,7 +97,7 @@ class Work:
         recording = add_file(index, localizer, entry.path, progress=job.progress)
         if recording.outcome == BUSY:
             raise IndexStoreError(f"{entry.name}: another process is reading it; wait for that")
-        if recording.video.path != entry.path:  # the same bytes are there under another name
+        if recording.video.path != entry.path:  # the same content is indexed under another path
             self.shelf.discard(entry.path)
         return recording.video
 
@@ -117,7 +117,7 @@ class Work:
                 {"thing": query},
                 videos=videos,
                 every=True,
-                exhaustive=frames <= LOOK_EVERYWHERE,
+                exhaustive=frames <= EXHAUSTIVE_FRAMES,
                 progress=job.progress,
             )["thing"]
         thing = Query.from_array(_small(query.views[0].crop))
@@ -144,7 +144,7 @@ class Work:
 
 
 def _small(picture: np.ndarray) -> np.ndarray:
-    """Answers are kept for a while, photographs of 50 megapixels are not."""
+    """A reduced copy: results stay in memory, large photographs should not."""
     step = max(1, max(picture.shape[:2]) // SMALL)
     return picture[::step, ::step].copy()
 

@@ -21,8 +21,8 @@ from lastseen.evaluate.challenge import answer_from
 from lastseen.evaluate.metrics import (
     METRICS,
     AbsentScore,
-    Answer,
     Outcome,
+    ScoredTrack,
     auroc,
     compare,
     evaluate,
@@ -180,7 +180,7 @@ def track(first_frame: int = 0, frames: int = 10, side: float = 100.0, x: float 
 
 
 def outcome(right: bool, score: float, video: str = "v", side: float = 100.0) -> Outcome:
-    answer = Answer(track=track(side=side) if right else track(50), score=score)
+    answer = ScoredTrack(track=track(side=side) if right else track(50), score=score)
     return Outcome(video_uid=video, truth=track(side=side), answers=(answer,))
 
 
@@ -215,7 +215,7 @@ def test_a_better_ranking_of_the_same_answers_is_worth_ap_and_nothing_else() -> 
 
 
 def test_an_empty_answer_with_a_high_score_costs_the_answers_below_it() -> None:
-    empty = Outcome(video_uid="v", truth=track(), answers=(Answer(track=None, score=0.9),))
+    empty = Outcome(video_uid="v", truth=track(), answers=(ScoredTrack(track=None, score=0.9),))
     assert score(measure([empty, outcome(True, 0.5)]))["tap25"] == 0.25
     assert score(measure([outcome(True, 0.95), empty]))["tap25"] == 0.5
 
@@ -223,12 +223,12 @@ def test_an_empty_answer_with_a_high_score_costs_the_answers_below_it() -> None:
 def test_an_answer_that_counts_frames_at_another_rate_is_an_error() -> None:
     answer = ResponseTrack(first_frame=0, fps=30.0, boxes=(Box(0, 0, 1, 1),), score=1.0)
     with pytest.raises(PredictionsError, match=r"30\.0 fps"):
-        Outcome(video_uid="v", truth=track(), answers=(Answer(track=answer, score=1.0),))
+        Outcome(video_uid="v", truth=track(), answers=(ScoredTrack(track=answer, score=1.0),))
 
 
 @pytest.mark.parametrize("bad", [None, "high", math.nan, math.inf, True])
 def test_a_score_that_cannot_be_ranked_is_an_error(bad: Any) -> None:
-    for make in (lambda: Answer(track=None, score=bad), lambda: AbsentScore(video_uid="v", score=bad)):
+    for make in (lambda: ScoredTrack(track=None, score=bad), lambda: AbsentScore(video_uid="v", score=bad)):
         with pytest.raises(PredictionsError, match="finite number"):
             make()
 
@@ -246,7 +246,7 @@ def mixed_outcomes(questions: int = 40, videos: int = 8) -> list[Outcome]:
             video_uid=f"v{i % videos}",
             truth=track(frames=12, side=float(random.choice([50, 150, 250]))),
             answers=tuple(
-                Answer(track=track(int(random.integers(0, 14)), 12, 150), score=float(random.random()))
+                ScoredTrack(track=track(int(random.integers(0, 14)), 12, 150), score=float(random.random()))
                 for _ in range(random.integers(0, 3))
             ),
         )
