@@ -122,7 +122,7 @@ def calibrate(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="Least similarity to the peak frame to extend a track, 0: never; as the rule says unless given.",
+            help="Least similarity to the peak frame to extend a track, 0: never; else as the rule says.",
         ),
     ] = None,
     search_length_penalty: Annotated[
