@@ -90,7 +90,7 @@ def test_the_bundled_model_is_small_half_precision_and_has_its_rule_and_its_card
     assert heads < 30e6
     assert weights.load_rule(folder) != Rule()
     card = (folder / "README.md").read_text()
-    for part in ("licence", "What it learnt from", "How well it does", "Limits"):
+    for part in ("licence", "Training data", "Accuracy", "Limits", "cannot be made again"):
         assert part in card
     assert Localizer.from_pretrained().rule == weights.load_rule(folder)
 

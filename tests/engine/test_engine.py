@@ -23,6 +23,7 @@ from lastseen.index.record import add_file
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, VQLoC
 from lastseen.model.inputs import letterboxed, resized, resized_by_products
+from lastseen.procedure import Published, Standard
 from lastseen.query import Query
 from lastseen.video import Video
 from lastseen.weights import load_backbone
@@ -146,13 +147,13 @@ def noise(tmp_path_factory) -> Video:
     return Video(write_video(tmp_path_factory.mktemp("noise") / "noise.mp4", pictures, fps=5))
 
 
-@pytest.mark.parametrize("paper", [False, True])
-def test_many_clips_at_once_are_as_clips_one_by_one(noise, paper):
+@pytest.mark.parametrize("procedure", [Standard(), Published()])
+def test_many_clips_at_once_are_as_clips_one_by_one(noise, procedure):
     queries = [
         Query.from_array(texture(40, 64, 48, 8), asked_at=asked_at)
         for asked_at in (None, 1.0, 5.1, 6.2, 9.7, 10.9, 12.0, 18.0, 22.0)
     ]
-    localizer = Localizer(vqloc(positions=True), paper=paper)
+    localizer = Localizer(vqloc(positions=True), procedure=procedure)
     views = [localizer.encode_query(query) for query in queries]
     ends = [localizer.frames_searched(noise, query) for query in queries]
     features = list(localizer.encoded(noise, 0, max(ends)))
@@ -166,7 +167,7 @@ def test_many_clips_at_once_are_as_clips_one_by_one(noise, paper):
 def test_half_precision_finds_the_same(tmp_path):
     video = Video(write_scene(tmp_path / "scene.mp4", PLACES))
     exact = quick_localizer()
-    quicker = Localizer(exact.model, rule=exact.rule, engine="torch-bf16")
+    quicker = Localizer(exact.model, procedure=exact.procedure, engine="torch-bf16")
     query = Query.from_array(thing())
     one, other = exact.locate(video, query), quicker.locate(video, query)
     assert one is not None and other is not None
