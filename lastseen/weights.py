@@ -134,9 +134,7 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WeightsError(f"{config_file}: not a model's config: {error}") from None
     model = make_model(config)
-    state = read_state(weights_file)
-    if isinstance(model, SimilarityModel):
-        state = {_current_name(name): value for name, value in state.items()}
+    state = {_current_name(name): value for name, value in read_state(weights_file).items()}
     _load_strictly(model, state, weights_file)
     return model.eval()
 

@@ -62,25 +62,15 @@ class CompactGrid:
         parts = (codes.flatten(1).cpu().numpy().view(np.uint8), scales.cpu().numpy().view(np.uint8))
         return np.concatenate(parts, 1)
 
-    def unpack(self, packed: np.ndarray) -> Tensor:
-        """[n, row_bytes] uint8 -> [n, tokens, channels]"""
-        codes, scales = self._codes_and_scales(packed)
-        return codes * scales
-
     def similarity(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
         """[n, row_bytes] uint8, vectors [k, channels] -> dot products with every token [n, tokens, k]
 
         Computed on the device of `vectors`."""
-        codes, scales = self._codes_and_scales(packed, vectors.device)
-        return (codes @ vectors.T) * scales  # scaled last: codes have six times as many elements
-
-    def _codes_and_scales(
-        self, packed: np.ndarray, device: torch.device | str = "cpu"
-    ) -> tuple[Tensor, Tensor]:
-        split = self.tokens * self.channels
+        split, device = self.tokens * self.channels, vectors.device
         codes = torch.from_numpy(np.array(packed[:, :split]).view(np.int8)).to(device).float()
         scales = torch.from_numpy(np.array(packed[:, split:]).view(np.float16)).to(device).float()
-        return codes.view(-1, self.tokens, self.channels), scales[..., None]
+        codes = codes.view(-1, self.tokens, self.channels)
+        return (codes @ vectors.T) * scales[..., None]  # scaled last: codes have six times as many elements
 
     def _picked(self, vectors: Tensor, first_frame: int) -> Tensor:
         """[n, channels, all rows, all columns] -> [n, tokens, channels]; the grid shifts with the frame."""
