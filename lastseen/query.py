@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -44,6 +45,16 @@ class View:
         """The part of the picture inside the box."""
         x1, y1, x2, y2 = (round(v) for v in self.box.xyxy)
         return self.picture[y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)]
+
+
+def cut_around(picture: Any, box: Box, margin: float) -> tuple[Any, Box]:
+    """The part of a picture [h, w, 3] around a box and the box in it; `margin`, in units of the box's longer
+    side, is added on every side, up to the picture's edges. The picture is an array or a tensor."""
+    height, width = picture.shape[:2]
+    more = margin * max(box.width, box.height)
+    left, top = max(0, math.floor(box.x1 - more)), max(0, math.floor(box.y1 - more))
+    right, bottom = min(width, math.ceil(box.x2 + more)), min(height, math.ceil(box.y2 + more))
+    return picture[top:bottom, left:right], box.shifted(-left, -top)
 
 
 @dataclass(frozen=True)

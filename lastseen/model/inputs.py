@@ -15,6 +15,7 @@ from lastseen.box import Box, Letterbox
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 MIDDLE, SPREAD = 128.0, 64.0  # (level - MIDDLE) / SPREAD of a grey level is exact in every float type
+EDGE_BLUR = 15  # a crop's side / radius of the blur beyond the picture
 AT_ONCE_PX = 32_000_000  # resized by products at a time: about 400 MB of intermediate results
 
 
@@ -78,7 +79,8 @@ def query_crop(picture: Tensor, box: Box, size: int, scale: float = 1.0) -> Tens
     """The square around the thing in a picture [h, w, 3] uint8 -> [1, 3, size, size] in [0, 1]
 
     `scale` is the thing's share of the square's side. 1 is the paper's square, moved into the picture where
-    it would leave it; a smaller scale keeps the thing in the middle and repeats the picture's edge.
+    it would leave it; a smaller scale keeps the thing in the middle. Beyond the picture its edge is repeated
+    and blurred: sharp streaks would look like a part of the thing.
     """
     x1, y1, x2, y2 = _square(picture, box, scale)
     height, width = picture.shape[:2]
@@ -89,7 +91,22 @@ def query_crop(picture: Tensor, box: Box, size: int, scale: float = 1.0) -> Tens
     columns = min(size - left, max(1, round(inside.shape[2] * across)))
     rows = min(size - top, max(1, round(inside.shape[1] * down)))
     content = resized(inside, columns, rows)
-    return F.pad(content, (left, size - left - columns, top, size - top - rows), mode="replicate")
+    if (rows, columns) == (size, size):
+        return content
+    canvas = F.pad(content, (left, size - left - columns, top, size - top - rows), mode="replicate")
+    beyond = _blurred(canvas, size // EDGE_BLUR)
+    beyond[..., top : top + rows, left : left + columns] = content
+    return beyond
+
+
+def _blurred(pictures: Tensor, radius: int) -> Tensor:
+    """Two box filters of 2 radius + 1 pixels."""
+    for _ in range(2):
+        wide = F.pad(pictures, (radius, radius, radius, radius), mode="replicate")
+        for kernel in ((1, 2 * radius + 1), (2 * radius + 1, 1)):
+            wide = F.avg_pool2d(wide, kernel, 1)
+        pictures = wide
+    return pictures
 
 
 def box_in_crop(picture: Tensor, box: Box, scale: float = 1.0, *, of: Box | None = None) -> Tensor:

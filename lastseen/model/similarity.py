@@ -27,6 +27,7 @@ from lastseen.model.protocol import weights_fingerprint
 from lastseen.model.similarity_maps import SimilarityFusion
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # a box in the unit square
+COSINE_SCALE, COVERAGE_SCALE, COVERAGE_MIDPOINT = 8.0, 10.0, 0.5  # of an untrained prior with coverage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class SimilarityConfig:
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
     query_scales: tuple[float, ...] = (1.0, 0.5, 0.25)  # the thing's share of the side of each query crop
     query_size: int = 224  # px of a query crop
+    # Sides of the windows in which coverage is computed, in units of the thing's longer side; (): none
+    coverage_windows: tuple[float, ...] = ()
     background_cosine: float | None = 0.7  # above it a patch in the box counts as background; None: none does
     head_score_weight: float = 1.0  # inference-time scale of the head's score; not part of the architecture
     skip_connection: bool = True  # from before propagation to the head, at twice propagation's grid
@@ -49,6 +52,8 @@ class SimilarityConfig:
     def __post_init__(self) -> None:
         if self.query_scales[:1] != (1.0,) or not all(0 < scale <= 1 for scale in self.query_scales):
             raise ValueError(f"query_scales must begin with 1 and be above 0, got {self.query_scales}")
+        if not all(0 < ratio <= 4 for ratio in self.coverage_windows):
+            raise ValueError(f"coverage_windows must be above 0, 4 at most, got {self.coverage_windows}")
         if not 0 <= self.head_score_weight <= 1:
             raise ValueError(f"head_score_weight must be 0 to 1, got {self.head_score_weight}")
         checked_size("image_size", self.image_size, self.backbone.patch)
@@ -108,7 +113,7 @@ class SimilarityModel(nn.Module):
             config,
             Backbone(config.backbone),
             projection=UnitProjection(config.backbone.channels),
-            correspondence=SimilarityFusion(dim, config.query_scales),
+            correspondence=SimilarityFusion(dim, config.query_scales, config.coverage_windows),
             propagation=SpatioTemporalTransformer(
                 dim,
                 hidden=8 * dim,
@@ -119,7 +124,7 @@ class SimilarityModel(nn.Module):
                 skip=skip,
             ),
             head=make_head(dim, anchors=config.anchors, image_size=config.image_size, skip=skip),
-            prior=SimilarityPrior(2 * GRID if config.anchors else 1),
+            prior=SimilarityPrior(2 * GRID if config.anchors else 1, bool(config.coverage_windows)),
         )
 
     @property
@@ -280,20 +285,29 @@ class UnitProjection(nn.Module):
 
 
 class SimilarityPrior(nn.Module):
-    """Patch-similarity prior: a candidate's logit from the best cosine in its cell.
+    """Patch-similarity prior: a candidate's logit from the best cosine in its cell, and the best coverage.
 
     Heads learn what to add to it, so an untrained head is as good as plain matching.
 
-    | in  | best cosines [b, t, h, w], how many candidates a frame has |
-    | out | logits [b, t, candidates]                                  |
+    | in  | [b, t, 1 or 2, h, w] best cosines and coverage, how many candidates a frame has |
+    | out | logits [b, t, candidates]                                                       |
     """
 
-    def __init__(self, grid: int) -> None:
+    def __init__(self, grid: int, coverage: bool = False) -> None:
         super().__init__()
         self.grid = grid
-        self.scale = nn.Parameter(torch.tensor(12.0))  # logit per unit of cosine
-        self.midpoint = nn.Parameter(torch.tensor(0.65))  # cosine at which the logit is 0
+        self.scale = nn.Parameter(
+            torch.tensor(COSINE_SCALE if coverage else 12.0)
+        )  # logit per unit of cosine
+        self.midpoint = nn.Parameter(torch.tensor(0.65))  # cosine at which its part of the logit is 0
+        if coverage:
+            self.coverage_scale = nn.Parameter(torch.tensor(COVERAGE_SCALE))
+            self.coverage_midpoint = nn.Parameter(torch.tensor(COVERAGE_MIDPOINT))
 
     def forward(self, similarity: Tensor, candidates: int) -> Tensor:
-        best = F.adaptive_max_pool2d(similarity.float(), self.grid).flatten(2)
-        return (self.scale * (best - self.midpoint)).repeat_interleave(candidates // self.grid**2, 2)
+        pooled = F.adaptive_max_pool2d(similarity.float().flatten(0, 1), self.grid)
+        best, *covered = pooled.view(*similarity.shape[:3], -1).unbind(2)
+        logits = self.scale * (best - self.midpoint)
+        for coverage in covered:
+            logits = logits + self.coverage_scale * (coverage - self.coverage_midpoint)
+        return logits.repeat_interleave(candidates // self.grid**2, 2)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LUMA = (0.299, 0.587, 0.114)
+ROLL_ZOOM = 1.15  # leaves less black in the corners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class AugmentConfig:
     flip: float = 0.5  # chance
     crop_scale: float = 0.66  # least share of the area that is kept; 1: no crop
     crop_ratio: float = 0.2  # the crop's aspect is the frame's times [1 - x, 1 + x]
+    roll: float = 0.0  # chance to rotate the picture, as by a tilted head
+    roll_degrees: float = 35.0  # at most
     least_left: float = 0.25  # a thing of which less is left in the crop is neither visible nor absent
     grey: float = 0.0  # chances from here on
     blur: float = 0.0
@@ -75,6 +78,11 @@ def augment_clip(
         frames = cropped(frames, crop)
         boxes_unit, left = boxes_in_crop(boxes_unit, crop, width, height)
         is_sliver = visible & (left > 0) & (left < config.least_left)
+        visible = visible & (left >= config.least_left)
+    if _chance(config.roll, generator):
+        angle = math.radians(config.roll_degrees * (2 * _uniform(generator) - 1))
+        frames, boxes_unit, left = rolled(frames, boxes_unit, angle)
+        is_sliver |= visible & (left > 0) & (left < config.least_left)
         visible = visible & (left >= config.least_left)
     if _chance(config.flip, generator):
         frames, boxes_unit = flipped(frames, boxes_unit)
@@ -140,6 +148,25 @@ def boxes_in_crop(boxes_unit: Tensor, crop: Crop, width: int, height: int) -> tu
     cut = moved.clamp(0, 1)
     area, rest = ((b[..., 2:] - b[..., :2]).clamp(min=0).prod(-1) for b in (moved, cut))
     return cut, rest / area.clamp(min=1e-12)
+
+
+def rolled(frames: Tensor, boxes_unit: Tensor, angle_rad: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Frames rotated about their middle and enlarged by ROLL_ZOOM, black where the old picture ends; the
+    bounds of the ellipses in the boxes, cut off at the border, and the share of them that is left."""
+    height, width = frames.shape[-2:]
+    cos, sin = math.cos(angle_rad), math.sin(angle_rad)
+    theta = frames.new_tensor([[cos, -sin * height / width, 0], [sin * width / height, cos, 0]]) / ROLL_ZOOM
+    grid = F.affine_grid(theta.expand(len(frames), 2, 3), list(frames.shape), align_corners=False)
+    turned = F.grid_sample(frames, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    sides = boxes_unit.new_tensor([width, height])
+    low, high = boxes_unit[..., :2] * sides, boxes_unit[..., 2:] * sides
+    (x, y), (a, b) = ((low + high - sides) / 2).unbind(-1), ((high - low) / 2).unbind(-1)
+    middle = torch.stack([cos * x + sin * y, cos * y - sin * x], -1) * ROLL_ZOOM
+    half = torch.stack([torch.hypot(cos * a, sin * b), torch.hypot(sin * a, cos * b)], -1) * ROLL_ZOOM
+    whole = torch.cat([middle - half, middle + half], -1) / torch.cat([sides, sides]) + 0.5
+    cut = whole.clamp(0, 1)
+    area, rest = ((box[..., 2:] - box[..., :2]).clamp(min=0).prod(-1) for box in (whole, cut))
+    return turned, cut, rest / area.clamp(min=1e-12)
 
 
 def flipped(frames: Tensor, boxes_unit: Tensor) -> tuple[Tensor, Tensor]:

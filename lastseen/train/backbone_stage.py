@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -26,6 +31,9 @@ from lastseen.train.checkpoint import Checkpoint, RunFolder
 from lastseen.train.log import RunLog
 from lastseen.train.optimiser import adamw, lr_factor, optimiser_tensors, restore_optimiser, set_lr
 from lastseen.train.pairs import IGNORED, RIGHT, WRONG, Pairs, PhotoPairs, WalkPairs, photometric_jitter
+from lastseen.train.soft_coverage import coverage_loss, neighbouring_frames, soft_coverage
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +51,9 @@ class BackboneStageConfig:
     query_scales: tuple[float, ...] = (1.0, 0.5, 0.25)  # the thing's share of the side of each query crop
     tokens: int = 24  # of a query that each patch is compared with
     hardest: int = 192  # wrong patches of each query that count
+    coverage_weight: float = 1.0  # of the coverage loss
+    coverage_frames: int = 8  # of a group that coverage of a query is computed in, its own among them
+    pull_to_start: float = 2.0  # decay towards the initial weights, so that what they know is not unlearnt
     seed: int = 0
     log_every: int = 50
     checkpoint_every: int = 500
@@ -55,15 +66,28 @@ class PatchScorer(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.tensor(math.log(10.0)))
         self.bias = nn.Parameter(torch.tensor(-8.0))
+        self.coverage_scale = nn.Parameter(torch.tensor(math.log(20.0)))
+        self.coverage_bias = nn.Parameter(torch.tensor(-10.0))
 
-    def forward(self, frames: Tensor, queries: Tensor) -> Tensor:
-        """Unit vectors [G, n, c] of patches and [G, q, k, c] of queries -> logits [G, q, n]"""
+    def forward(self, frames: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors [G, n, c] of patches and [G, q, k, c] of queries -> logits [G, q, n] and cosines
+        [G, q, n, k]"""
         sharpness = 15.0
         cosine = torch.einsum("gnc,gqkc->gqnk", frames, queries)
         best = torch.logsumexp(sharpness * cosine.float(), -1) - math.log(queries.shape[2])
         mean = F.normalize(queries.float().mean(2), dim=-1).to(frames.dtype)
         to_mean = torch.einsum("gnc,gqc->gqn", frames, mean).float()
-        return self.scale.exp() * (best / sharpness + to_mean) + self.bias
+        return self.scale.exp() * (best / sharpness + to_mean) + self.bias, cosine
+
+    def covered(self, cosine: Tensor, near: Tensor, shape: torch.Size) -> Tensor:
+        """Cosines [G, q, f h w, k] and some frames near [G, q, n] of each query -> logits of their coverage
+        [G, q, n, h, w]; `shape` is [.., f, h, w]"""
+        frames, rows, columns = shape[-3:]
+        chosen = rearrange(cosine, "g q (f s) k -> g q f s k", f=frames).take_along_dim(
+            near[..., None, None], 2
+        )
+        maps = rearrange(chosen, "g q n (h w) k -> g q n k h w", h=rows, w=columns)
+        return self.coverage_scale.exp() * soft_coverage(maps) + self.coverage_bias
 
 
 def train_backbone(
@@ -81,9 +105,9 @@ def train_backbone(
     done = run.restore(folder) if folder else 0
     log = RunLog(folder.log, steps=config.steps, start=done) if folder else None
     began = time.monotonic()
+    drawn = _in_advance(partial(_drawn, walks, photos, config), range(done, config.steps))
     while done < config.steps:
-        rng = np.random.default_rng([config.seed, done])
-        loss, right = run.step(done, draw_pairs(walks, photos, config, rng), rng)
+        loss, right = run.step(done, *next(drawn))
         done += 1
         over = minutes is not None and time.monotonic() - began > 60 * minutes
         if log and (done % config.log_every == 0 or done == config.steps):
@@ -93,6 +117,25 @@ def train_backbone(
         if over:
             break
     return run.backbone.eval().requires_grad_(False)
+
+
+def _drawn(
+    walks: WalkPairs, photos: PhotoPairs | None, config: BackboneStageConfig, step: int
+) -> tuple[list[Pairs], np.random.Generator]:
+    rng = np.random.default_rng([config.seed, step])
+    return draw_pairs(walks, photos, config, rng), rng
+
+
+def _in_advance(draw: Callable[[int], T], steps: Iterable[int]) -> Iterator[T]:
+    """What `draw` returns for each step, drawn by a thread while the step before is computed."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting: deque[Future[T]] = deque()
+        for step in steps:
+            waiting.append(pool.submit(draw, step))
+            if len(waiting) > 2:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 class _Run:
@@ -114,6 +157,8 @@ class _Run:
         ]
         self.optimiser = adamw(groups, lr=config.lr, weight_decay=config.weight_decay)
         self.lr = 0.0
+        self._trained: list[Tensor] = [p for p in backbone.parameters() if p.requires_grad]
+        self._start = [p.detach().clone() for p in self._trained]
 
     def step(self, number: int, pairs: list[Pairs], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         config = self.config
@@ -124,6 +169,8 @@ class _Run:
         torch.autograd.backward([loss])
         torch.nn.utils.clip_grad_norm_(self.learning.values(), config.clip_norm)
         self.optimiser.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self._trained, self._start, self.lr * config.pull_to_start)
         return loss.detach(), right
 
     def checkpoint(self) -> Checkpoint:
@@ -179,8 +226,15 @@ def patch_loss(
         ]
         patches = unit[0].flatten(2).transpose(1, 2).reshape(groups, -1, unit[0].shape[1])
         tokens = sampled_tokens(unit[1], on_thing.flatten(0, 1), config.tokens, generator)
-        logits = scorer(patches, tokens.view(groups, per_group, config.tokens, -1))
-    return score_loss(logits, labels.flatten(2), config.hardest)
+        tokens = tokens.view(groups, per_group, config.tokens, -1)
+        logits, cosine = scorer(patches, tokens)
+        loss, right = score_loss(logits, labels.flatten(2), config.hardest)
+        if config.coverage_weight:
+            near = neighbouring_frames(labels, config.coverage_frames)
+            covered = scorer.covered(cosine, near, labels.shape)
+            chosen = labels.take_along_dim(near[..., None, None], 2)
+            loss = loss + config.coverage_weight * coverage_loss(covered, chosen, config.hardest)
+    return loss, right
 
 
 def score_loss(logits: Tensor, labels: Tensor, hardest: int) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,7 @@ class SynthData:
     fast_share: float = 0.2  # of clips at twice the speed
     same_walk_query_share: float = 0.0  # of queries, at least: a view of the same walk, if there is one
     augment: AugmentConfig = AugmentConfig(
-        hue=0.03, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
+        hue=0.03, roll=0.3, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
     )
 
 

@@ -18,11 +18,14 @@ from torch import Tensor
 from lastseen.box import Box
 from lastseen.errors import TrainError
 from lastseen.model.inputs import query_crops
+from lastseen.query import cut_around
 from lastseen_synth.annotated_walk import AnnotatedWalk
 
 VIEW_PX = 224  # side of a view: `query_size` of the model that it is for
 LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # visible share and size of a thing in a frame that is used as a view
 VIEWS_A_WALK = 3
+# How a view is asked with: the whole picture and a box; the same with a margin; the tight crop.
+WAYS = {None: 0.5, 0.4: 0.2, 0.0: 0.3}  # margin in units of the thing's longer side -> share of views
 APART = 15  # least distance in frames of two views of a walk, and of a view and the clip it is a query for
 
 
@@ -88,15 +91,16 @@ class Gallery:
     ) -> Gallery:
         views, records, names = [], [], []
         for number, (walk, images) in enumerate(zip(walks, frames)):
+            rng = np.random.default_rng(number)
             for portrait in walk.query_pictures:
                 picture = torch.from_numpy(portrait.picture.copy()).to(images.device)
-                views.append(square_views(picture, portrait.box, scales))
+                views.append(square_views(*asked_with(picture, portrait.box, rng), scales))
                 records.append(ViewRecord(walk=number, frame=None))
                 names.append(walk.names[portrait.thing])
             for thing, name in enumerate(walk.names):
                 for frame in good_frames(walk, thing):
                     box = Box(*map(float, walk.boxes_px[frame, thing]))
-                    views.append(square_views(images[frame], box, scales))
+                    views.append(square_views(*asked_with(images[frame], box, rng), scales))
                     records.append(ViewRecord(walk=number, frame=frame))
                     names.append(name)
         if not views:
@@ -139,6 +143,15 @@ def good_frames(walk: AnnotatedWalk, thing: int) -> list[int]:
         if all(abs(int(frame) - other) >= APART for other in chosen):
             chosen.append(int(frame))
     return chosen
+
+
+def asked_with(picture: Tensor, box: Box, rng: np.random.Generator) -> tuple[Tensor, Box]:
+    """The picture, or the part of it that is asked with, and the thing's box in it"""
+    margin = list(WAYS)[rng.choice(len(WAYS), p=list(WAYS.values()))]
+    if margin is None:
+        return picture, box
+    part, inside = cut_around(picture, box, margin)
+    return part, Box(0, 0, part.shape[1], part.shape[0]) if margin == 0 else inside
 
 
 def square_views(picture: Tensor, box: Box, scales: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:

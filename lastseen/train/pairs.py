@@ -28,6 +28,7 @@ QUERY_PX, QUERY_SIDE = VIEW_PX, 16
 PHOTO_PX = 320
 THING_PX = (22.0, 210.0)  # sides that a thing is brought to
 ZOOM = (0.7, 3.0)
+ROLL_SHARE, ROLL_RAD = 0.35, 0.6  # share of rotated frames, and largest angle: people tilt their heads
 QUERY_WIDTHS = (1.0, 1.0, 2.0, 4.0)  # of a photograph's query, in widths of its region
 RIGHT, IGNORED, WRONG = 1, -1, 0
 
@@ -179,7 +180,10 @@ class PhotoPairs:
         )
         photos = self.photos[_sent(chosen, device, np.int64)].float() / 255
         theta = self._tensor(
-            [_affine(rng.uniform(0.6, 1.15), rng, turn=0.2, shift=0.15) for _ in range(count)]
+            [
+                _affine(rng.uniform(0.6, 1.15), rng, turn=0.1 + abs(_roll(rng)), shift=0.15)
+                for _ in range(count)
+            ]
         )
         frames = warped(photos, theta, SIZE_PX)
         repeats = self.queries_a_frame
@@ -269,11 +273,18 @@ def place_for(box_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     middle = (box_px[:2] + box_px[2:]) / SIZE_PX - 1
     target = rng.uniform(-0.8, 0.8, 2)
     mirror = -1.0 if rng.random() < 0.5 else 1.0
-    scale = np.array([mirror / zoom, 1 / zoom])
+    angle = _roll(rng)
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    linear = rotation @ np.diag([mirror, 1.0]) / zoom
     # No more emptiness around the old picture than the zoom needs.
     reach = abs(1 - 1 / zoom)
-    shift = (middle - scale * target).clip(-reach, reach)
-    return np.array([[scale[0], 0, shift[0]], [0, scale[1], shift[1]]])
+    shift = (middle - linear @ target).clip(-reach, reach)
+    return np.concatenate([linear, shift[:, None]], 1)
+
+
+def _roll(rng: np.random.Generator) -> float:
+    """Angle in radians, mostly 0."""
+    return float(rng.uniform(-ROLL_RAD, ROLL_RAD)) if rng.random() < ROLL_SHARE else 0.0
 
 
 def _affine(scale: float, rng: np.random.Generator, *, turn: float, shift: float) -> np.ndarray:
@@ -303,7 +314,7 @@ def _touched(boxes_px: Tensor, theta: Tensor, reach: float) -> Tensor:
     """bool [n, 32, 32]: patches of the new picture that boxes [n, 4] of the old one overlap; of each patch
     the central part of `reach` times its width counts."""
     where = F.affine_grid(theta, [len(boxes_px), 1, SIDE, SIDE], align_corners=False)
-    half_patch = reach * theta[:, [0, 1], [0, 1]].abs()[:, None, None] / SIDE
+    half_patch = reach * theta[:, :, :2].abs().sum(2)[:, None, None] / SIDE  # bounds of a rotated patch
     unit = boxes_px / (SIZE_PX / 2) - 1
     low, high = unit[:, None, None, :2] - half_patch, unit[:, None, None, 2:] + half_patch
     return ((where > low) & (where < high)).all(-1)

@@ -99,7 +99,9 @@ def vqloc_small() -> TrainConfig:
 def synth_small() -> TrainConfig:
     """The similarity-map model on the synthetic world, with backbone_small's file (--set backbone=FILE)."""
     return TrainConfig(
-        model=SimilarityConfig(backbone=_bundled(depth=8, blocks=(7,), final_norm=False)),
+        model=SimilarityConfig(
+            backbone=_bundled(depth=8, blocks=(7,), final_norm=False), coverage_windows=(0.5, 1.0, 2.0)
+        ),
         data=SynthData(photo_share=0.5),
         head_score_weight=0.25,  # best in rendered and in real video: docs/results.md
         steps=20_000,

@@ -29,7 +29,7 @@ def unit(*shape, seed=0):
 def test_similarity_maps_are_highest_where_the_querys_patch_is():
     frames, query = unit(1, 2, 16, 8, 8), unit(1, 1, 16, 8, 8, seed=1)
     query[..., 2:4, 2:4] = frames[0, 1, :, 5, 6][None, None, :, None, None]
-    maps, similarity = similarity_maps(frames, query_of(query))
+    maps, similarity, _ = similarity_maps(frames, query_of(query))
     assert maps.shape == (1, 2, COMMON_MAPS + 2, 8, 8)
     best, below, to_peak = maps[0, :, 0], maps[0, :, -4], maps[0, :, -3]
     assert torch.equal(similarity[0], best)  # without background they are the same
@@ -48,7 +48,7 @@ def test_a_thing_that_fills_a_small_picture_is_compared_patch_by_patch():
     for side in (16, 32, 64):
         query = unit(1, 1, 16, side, side, seed=side)
         query[0, 0, :, 4, 7] = frames[0, 0, :, 20, 9]
-        maps, _ = similarity_maps(frames, query_of(query))
+        maps, *_ = similarity_maps(frames, query_of(query))
         assert maps.shape == (1, 1, COMMON_MAPS + 2, 32, 32)
         best[side] = maps[0, 0, 0, 20, 9].item()
     assert best[16] == pytest.approx(1, abs=1e-4)
@@ -174,12 +174,12 @@ def test_background_counts_for_the_prior_and_not_for_the_maps():
     frames, query = unit(1, 1, 16, 8, 8), torch.zeros(1, 1, 16, 8, 8)
     query[0, 0, :, :4] = frames[0, 0, :, 2, 2][:, None, None]
     query[0, 0, :, 4:] = frames[0, 0, :, 6, 6][:, None, None]
-    plain, _ = similarity_maps(frames, query_of(query))
+    plain, *_ = similarity_maps(frames, query_of(query))
     assert plain[0, 0, 0, 6, 6].item() == pytest.approx(1, abs=1e-4)
     background = torch.zeros(1, 1, 8, 8, dtype=torch.bool)
     background[..., 4:, :] = True
     masked = EncodedQuery(query, torch.ones_like(background), background)
-    maps, similarity = similarity_maps(frames, masked)
+    maps, similarity, _ = similarity_maps(frames, masked)
     assert maps[0, 0, 0, 2, 2].item() == pytest.approx(1, abs=1e-4)
     assert maps[0, 0, 0, 6, 6] < 0.9
     torch.testing.assert_close(similarity[0, 0], plain[0, 0, 0])
