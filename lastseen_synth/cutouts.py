@@ -20,6 +20,9 @@ BORDER_SHARE = 0.82  # of the border's pixels that must have its colour
 EDGE_PX = 2.0  # by which the matte is eroded
 MATTE_SHARES = (0.06, 0.85)  # of the picture: a smaller or larger matte is taken for a failed one
 POLYGON_SHARE = 0.3
+PLAIN_TRIES = 8  # outlines, of which the one with the least texture is taken
+PLAIN_EDGE = 30.0  # least distance of the mean colours 0..255 inside and around a plain cut-out
+PLAIN_LEAST_CELLS = 60  # of the grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,29 @@ class Cutout:
         outline = Outline.draw(rng)
         return cls(inside=outline.inside(*_cells(picture, OUTLINE_CELLS)), outline=outline, picture=picture)
 
+    @classmethod
+    def draw_plain(cls, picture: np.ndarray, rng: np.random.Generator) -> Cutout | None:
+        """The matte or, of several smaller outlines anywhere, the one with the least texture whose colour
+        differs from its surroundings; None if all look like a part of a wall or the sky.
+
+        It keeps its outline in all views: there is little else to recognise it by.
+        """
+        matte = matte_inside(picture)
+        if matte is not None:
+            return cls(inside=matte, outline=None, picture=picture)
+        found = []
+        for _ in range(PLAIN_TRIES):
+            outline = Outline.draw(rng)
+            x, y = rng.uniform(0.25, 0.75, 2).tolist()
+            scale = float(rng.uniform(0.35, 0.9))
+            radii = (scale * outline.radii[0], scale * outline.radii[1])
+            outline = replace(outline, centre=(x, y), radii=radii)
+            inside = outline.inside(*_cells(picture, MATTE_CELLS))
+            cutout = cls(inside=inside, outline=None, picture=picture)
+            if (inside > 0).sum() >= PLAIN_LEAST_CELLS and cutout.edge_contrast >= PLAIN_EDGE:
+                found.append(cutout)
+        return min(found, key=lambda cutout: cutout.contrast) if found else None
+
     def varied(self, rng: np.random.Generator) -> Cutout:
         if self.outline is None:
             return self
@@ -102,11 +128,24 @@ class Cutout:
     @property
     def contrast(self) -> float:
         """Standard deviation of the brightness (0..255) inside; a uniform cut-out cannot be recognised."""
+        return float(self._colours(self.inside > 0).mean(1).std())
+
+    @property
+    def edge_contrast(self) -> float:
+        """Distance of the mean colours (0..255) inside and in a band around it."""
+        inside = self.inside > 0
+        around = ndimage.binary_dilation(inside, iterations=4) & ~inside
+        if not inside.any() or not around.any():
+            return 0.0
+        return float(np.linalg.norm(self._colours(inside).mean(0) - self._colours(around).mean(0)))
+
+    def _colours(self, chosen: np.ndarray) -> np.ndarray:
+        """[N, 3]: of the picture, at these corners of the grid."""
         height, width = self.picture.shape[:2]
-        rows, columns = np.nonzero(self.inside > 0)
+        rows, columns = np.nonzero(chosen)
         y = rows * (height - 1) // (self.inside.shape[0] - 1)
         x = columns * (width - 1) // (self.inside.shape[1] - 1)
-        return float(self.picture[y, x].mean(1).std())
+        return self.picture[y, x]
 
     def card(self, longer_side_m: float, bend: float) -> Mesh:
         """Upright, facing -y, its lowest point at z = 0 in the middle of x; the sides bend back by `bend` of
