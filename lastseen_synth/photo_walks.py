@@ -8,6 +8,7 @@ so that every box is exact.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ from lastseen.errors import SynthError
 from lastseen_synth.assets import AssetLibrary, Picture
 from lastseen_synth.backdrop import Backdrop, collage
 from lastseen_synth.camera import HeadCamera
-from lastseen_synth.cutouts import Cutout
+from lastseen_synth.cutouts import Cutout, matte_inside
 from lastseen_synth.geometry import look_at
 from lastseen_synth.itinerary import Visit
 from lastseen_synth.lens import Lens
@@ -51,6 +52,7 @@ class PhotoWalk:
     | visible   | bool [T]                                                       |
     | query     | uint8 [h, w, 3], another picture of the thing, at `query_box`  |
     | thing     | its name                                                       |
+    | region    | of its photograph, if not the usual one: "@plain"              |
     | scene     | names of all that may be seen in it, where the generator knows |
     """
 
@@ -60,6 +62,7 @@ class PhotoWalk:
     query: Tensor
     query_box: Box
     thing: str
+    region: str = ""
     scene: frozenset[str] = frozenset()
 
 
@@ -121,6 +124,7 @@ class PhotoWalks:
             query=query[0],
             query_box=query[1],
             thing=item.name,
+            region="@plain" if plain is not None and matte_inside(plain.picture) is None else "",
             scene=frozenset(photo_scene.names),
         )
 
@@ -130,7 +134,9 @@ class PhotoWalks:
         for _ in range(PLAIN_CANDIDATES):
             item = self.pool.thing(rng, shape_share=0.0)
             assert isinstance(item.source, Picture)
-            cutout = Cutout.draw_plain(self.pool.image(item.source), rng)
+            # By name, so that walks with one photograph show one region of it.
+            seed = int.from_bytes(hashlib.sha256(item.name.encode()).digest()[:7], "big")
+            cutout = Cutout.draw_plain(self.pool.image(item.source), seed)
             if cutout is not None:
                 found.append((cutout.contrast, item, cutout))
         return min(found, key=lambda one: one[0])[1:] if found else None

@@ -79,20 +79,20 @@ def with_plain_things(library: AssetLibrary, rng: np.random.Generator, share: fl
         raise ValueError(f"the share of plain things must be in [0, 1], got {share}")
     if share == 0:
         return library
-    # A chosen object counts as VARIANTS ones: n p / (1 - p + n p) = share.
-    chance = share / (VARIANTS - (VARIANTS - 1) * share)
-    kept: list[Asset] = []
-    shown: list[np.ndarray] = []  # colour and logarithms of the sides, as _looks
+    objects = [a for a in library.assets if a.kind == "object" and a.type not in EVERYDAY]
+    variants: dict[str, list[Asset]] = {}
+    looks: list[np.ndarray] = []
     families: list[str] = []
-    for asset, draw in zip(library.assets, rng.random(len(library.assets))):
-        if asset.kind != "object" or asset.type in EVERYDAY or draw >= chance:  # everyday ones are plain
-            kept.append(asset)
-            continue
-        fresh = [v for v in plain_variants(asset) if not _confused(v, shown, families)]
-        shown += [_looks(v) for v in fresh]
-        families += [v.family for v in fresh]
-        kept += fresh or [asset]
-    return replace(library, assets=tuple(kept))
+    for k in rng.permutation(len(objects)):
+        # Two variants of an object stand for one.
+        if len(families) >= share * (len(objects) - len(variants) + len(families)):
+            break
+        fresh = [v for v in plain_variants(objects[k]) if not _confused(v, looks, families)]
+        if fresh:
+            variants[objects[k].name] = fresh
+            looks += [_looks(v) for v in fresh]
+            families += [v.family for v in fresh]
+    return replace(library, assets=tuple(v for a in library.assets for v in variants.get(a.name, [a])))
 
 
 @lru_cache(maxsize=8192)
@@ -156,15 +156,16 @@ def _family_colours(family: str) -> tuple[tuple[Colour, Shine], ...]:
     return tuple(found)
 
 
-def _confused(variant: Asset, shown: list[np.ndarray], families: list[str]) -> bool:
-    if not shown:
+def _confused(variant: Asset, looks: list[np.ndarray], families: list[str]) -> bool:
+    if not looks:
         return False
-    off = np.abs(np.stack(shown) - _looks(variant))
+    off = np.abs(np.stack(looks) - _looks(variant))
     alike = (np.linalg.norm(off[:, :3], axis=1) < ALIKE) & (off[:, 3:].max(1) < np.log(ALIKE_SIZE))
     return any(families[k] != variant.family for k in np.flatnonzero(alike))
 
 
 def _looks(variant: Asset) -> np.ndarray:
+    """[6]: colour and logarithms of the sides, shortest first."""
     return np.array([*(plain_colour(variant) or ()), *np.log(sorted(variant.size_m))])
 
 
