@@ -194,7 +194,7 @@ def annotated_photo_walk(
         width=width,
         height=height,
         jpegs=tuple(_jpeg(image, quality) for image in walk.frames.cpu().numpy()),
-        names=(walk.thing,),
+        names=(walk.thing + walk.region,),
         groups=(group,),
         boxes_px=boxes,
         visible=visible,

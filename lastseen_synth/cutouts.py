@@ -20,6 +20,10 @@ BORDER_SHARE = 0.82  # of the border's pixels that must have its colour
 EDGE_PX = 2.0  # by which the matte is eroded
 MATTE_SHARES = (0.06, 0.85)  # of the picture: a smaller or larger matte is taken for a failed one
 POLYGON_SHARE = 0.3
+PLAIN_TRIES = 16  # pixels that a plain region is grown from
+PLAIN_SHARES = (0.02, 0.4)  # of the picture that a plain region covers
+PLAIN_BORDER = 0.06  # largest share of the picture's border that it touches
+PLAIN_FILLED = 0.45  # least share of its bounding box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,41 @@ class Cutout:
         outline = Outline.draw(rng)
         return cls(inside=outline.inside(*_cells(picture, OUTLINE_CELLS)), outline=outline, picture=picture)
 
+    @classmethod
+    def draw_plain(cls, picture: np.ndarray, seed: int) -> Cutout | None:
+        """The matte or, of several regions grown from random pixels, the one with the least texture; None if
+        all are specks or, like walls and the sky, reach far along the border of the picture.
+
+        One seed gives one region, and it keeps its outline: there is little else to recognise it by.
+        """
+        matte = matte_inside(picture)
+        if matte is not None:
+            return cls(inside=matte, outline=None, picture=picture)
+        rng = np.random.default_rng(seed)
+        height, width = picture.shape[:2]
+        smooth = ndimage.gaussian_filter(picture.astype(np.float32), (1.5, 1.5, 0))
+        frame = np.ones((height, width), bool)
+        frame[2:-2, 2:-2] = False
+        found = []
+        for y, x in (rng.uniform(0.15, 0.85, (PLAIN_TRIES, 2)) * (height, width)).astype(int).tolist():
+            near = np.linalg.norm(smooth - smooth[y, x], axis=2) < BORDER_DISTANCE
+            labels, _ = ndimage.label(ndimage.binary_opening(near, iterations=3))
+            if not labels[y, x]:
+                continue
+            region = ndimage.binary_fill_holes(labels == labels[y, x])
+            rows, columns = (np.ptp(np.flatnonzero(region.any(axis))) + 1 for axis in (1, 0))
+            inside_share, border_share = region.mean(), (region & frame).sum() / frame.sum()
+            if (
+                PLAIN_SHARES[0] < inside_share < PLAIN_SHARES[1]
+                and border_share < PLAIN_BORDER
+                and region.sum() > PLAIN_FILLED * rows * columns
+            ):
+                found.append((float(picture[region].mean(1).std()), y, x, region))
+        if not found:
+            return None
+        inside = _signed_distance(min(found, key=lambda one: one[:3])[3])
+        return cls(inside=inside, outline=None, picture=picture) if (inside > 0).any() else None
+
     def varied(self, rng: np.random.Generator) -> Cutout:
         if self.outline is None:
             return self
@@ -150,15 +189,21 @@ def matte_inside(picture: np.ndarray) -> np.ndarray | None:
     whole = ndimage.binary_fill_holes(largest)
     if not MATTE_SHARES[0] < whole.mean() < MATTE_SHARES[1]:
         return None
-    rows, columns = _cells(picture, MATTE_CELLS)
+    inside = _signed_distance(whole)
+    return inside if (inside > 0).any() else None
+
+
+def _signed_distance(whole: np.ndarray) -> np.ndarray:
+    """bool [height, width] -> distance from the edge in pixels, as `Cutout.inside`."""
+    height, width = whole.shape
+    rows, columns = _cells(whole, MATTE_CELLS)
     # Signed distance is nearly linear between grid corners, so that its zero contour follows the edge; eroded
     # a little, because pixels at the edge mix with the border.
     signed = ndimage.distance_transform_edt(whole) - ndimage.distance_transform_edt(~whole) - EDGE_PX
     y, x = np.meshgrid(
         np.linspace(-0.5, height - 0.5, rows + 1), np.linspace(-0.5, width - 0.5, columns + 1), indexing="ij"
     )
-    inside = ndimage.map_coordinates(signed, [y, x], order=1, mode="nearest")
-    return inside if (inside > 0).any() else None
+    return ndimage.map_coordinates(signed, [y, x], order=1, mode="nearest")
 
 
 def _cells(picture: np.ndarray, longer: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ so that every box is exact.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from lastseen.errors import SynthError
 from lastseen_synth.assets import AssetLibrary, Picture
 from lastseen_synth.backdrop import Backdrop, collage
 from lastseen_synth.camera import HeadCamera
+from lastseen_synth.cutouts import Cutout, matte_inside
 from lastseen_synth.geometry import look_at
 from lastseen_synth.itinerary import Visit
 from lastseen_synth.lens import Lens
@@ -37,6 +39,7 @@ CARRIED_SHARE = 0.15  # of scenes where the thing is carried; and, independently
 PASSING_SHARE = 0.12  # of scenes where an object passes in front of the camera
 MEDIAN_SIZE_PX, SIZES_PX = 58.0, (24.0, 270.0)  # on pictures of 448
 LEAST_CONTRAST = 15.0  # of a cut-out that is queried
+PLAIN_CANDIDATES = 6  # cut-outs of which the least textured is taken
 LEAST_SHARE, LEAST_PX = 0.25, 40  # visible share and pixels of a thing that counts as visible
 
 
@@ -49,6 +52,7 @@ class PhotoWalk:
     | visible   | bool [T]                                                       |
     | query     | uint8 [h, w, 3], another picture of the thing, at `query_box`  |
     | thing     | its name                                                       |
+    | region    | of its photograph, if not the usual one: "@plain"              |
     | scene     | names of all that may be seen in it, where the generator knows |
     """
 
@@ -58,11 +62,13 @@ class PhotoWalk:
     query: Tensor
     query_box: Box
     thing: str
+    region: str = ""
     scene: frozenset[str] = frozenset()
 
 
 class PhotoWalks:
-    """Draws walks from the photographs and objects of a library. `size`: width and height in pixels."""
+    """Draws walks from the photographs and objects of a library. `size`: width and height in pixels;
+    `plain_share`: of queried cut-outs, chosen for little texture."""
 
     def __init__(
         self,
@@ -71,10 +77,12 @@ class PhotoWalks:
         size: tuple[int, int] = (448, 448),
         frames: int = 30,
         fps: float = 5.0,
+        plain_share: float = 0.0,
         device: torch.device | str = "cpu",
     ) -> None:
         self.pool = ObjectPool(library)
         self.size, self.device = size, torch.device(device)
+        self.plain_share = plain_share
         self.times_s = np.arange(frames) / fps
         self.duration_s = frames / fps
 
@@ -87,11 +95,13 @@ class PhotoWalks:
         raise SynthError(f"{TRIES} scenes in a row showed nothing to ask for: check the library's objects")
 
     def _try_walk(self, rng: np.random.Generator, present: bool) -> PhotoWalk | None:
-        item = self.pool.thing(rng, SHAPE_SHARE)
+        item, plain = self.pool.thing(rng, SHAPE_SHARE), None
+        if self.plain_share and isinstance(item.source, Picture) and rng.random() < self.plain_share:
+            item, plain = self._plain_cutout(rng) or (item, None)
         photo_scene = self._empty_scene(item, rng)
         camera = self._camera(photo_scene, rng)
-        thing = self.pool.prop(item, photo_scene.bright, rng)
-        if thing.cutout and thing.cutout.contrast < LEAST_CONTRAST:
+        thing = self.pool.prop(item, photo_scene.bright, rng, cutout=plain)
+        if plain is None and thing.cutout and thing.cutout.contrast < LEAST_CONTRAST:
             return None
         self._populate(photo_scene, camera.lens.focal_px(self.size[0]), thing, rng, present=present)
         path = walk(
@@ -114,8 +124,22 @@ class PhotoWalks:
             query=query[0],
             query_box=query[1],
             thing=item.name,
+            region="@plain" if plain is not None and matte_inside(plain.picture) is None else "",
             scene=frozenset(photo_scene.names),
         )
+
+    def _plain_cutout(self, rng: np.random.Generator) -> tuple[Item, Cutout] | None:
+        """The least textured of some cut-outs, each of another photograph, with a distinct edge."""
+        found: list[tuple[float, Item, Cutout]] = []
+        for _ in range(PLAIN_CANDIDATES):
+            item = self.pool.thing(rng, shape_share=0.0)
+            assert isinstance(item.source, Picture)
+            # By name, so that walks with one photograph show one region of it.
+            seed = int.from_bytes(hashlib.sha256(item.name.encode()).digest()[:7], "big")
+            cutout = Cutout.draw_plain(self.pool.image(item.source), seed)
+            if cutout is not None:
+                found.append((cutout.contrast, item, cutout))
+        return min(found, key=lambda one: one[0])[1:] if found else None
 
     def _camera(self, photo_scene: PhotoScene, rng: np.random.Generator) -> HeadCamera:
         camera = HeadCamera.draw(rng, aspect=self.size[0] / self.size[1], light=photo_scene.bright.mean)

@@ -25,7 +25,7 @@ from lastseen.model.inputs import normalised, padded
 from lastseen.train.augment import AugmentConfig, augment_clip
 from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.train.gallery import VIEW_PX, Gallery
-from lastseen.train.harvest import harvest
+from lastseen.train.harvest import PLAIN_SHARE, harvest
 from lastseen.train.pairs import photometric_jitter
 from lastseen_synth.assets import AssetLibrary
 from lastseen_synth.library import open_library
@@ -44,6 +44,7 @@ class SynthData:
     walks: int = 150  # through rooms
     photos: int = 300  # over photographs
     seconds: float = 50.0  # of each walk through a room
+    plain_share: float = PLAIN_SHARE  # of things in one colour, in walks that are rendered now
     workers: int = 1  # processes that render
     refresh_steps: int | None = 500  # augment and encode anew every so many steps; none: never
     photo_share: float = 0.3  # of clips
@@ -71,6 +72,7 @@ def open_gallery(
         walks=data.walks,
         photos=data.photos,
         seconds=data.seconds,
+        plain_share=data.plain_share,
         seed=seed,
         device=device,
         workers=data.workers,

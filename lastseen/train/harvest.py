@@ -15,9 +15,11 @@ from lastseen_synth.annotated_walk import annotated_photo_walk, annotated_room_w
 from lastseen_synth.assets import AssetLibrary
 from lastseen_synth.parallel import OpenLibrary, run_jobs
 from lastseen_synth.photo_walks import PhotoWalks
+from lastseen_synth.plain_things import with_everyday_things, with_plain_things
 
 TRIES = 4
 PHOTO_FRAMES = 60  # of a walk over a photograph: a clip, and frames for queries
+PLAIN_SHARE = 0.35  # of objects that are in one colour, and of cut-outs with little texture
 ABSENT_SHARE = 0.2  # of photo walks without the thing, but with a similar one
 Progress = Callable[[int, int], None]
 
@@ -30,12 +32,17 @@ def harvest(
     photos: int,
     seed: int = 0,
     seconds: float = 50.0,
+    plain_share: float = PLAIN_SHARE,
     device: torch.device | str = "cpu",
     workers: int = 1,
     minutes: float | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Renders the missing walks through rooms and over photographs; returns the files of all."""
+    """Renders the missing walks through rooms and over photographs; returns the files of all.
+
+    `plain_share` 0: only the objects of the library, as they are. Files that exist are kept, whatever their
+    share was.
+    """
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     until_s = None if minutes is None else time.monotonic() + 60 * minutes
@@ -46,7 +53,7 @@ def harvest(
     )
     paths = [root / f"{name}.npz" for _, name in order]
     missing = [number for number, path in enumerate(paths) if not path.exists()]
-    job = partial(_render, [str(path) for path in paths], seed, seconds, device)
+    job = partial(_render, [str(path) for path in paths], seed, seconds, plain_share, device)
     for done, _ in enumerate(run_jobs(job, missing, open_library, workers=workers, until_s=until_s), 1):
         if progress:
             progress(len(paths) - len(missing) + done, len(paths))
@@ -57,6 +64,7 @@ def _render(
     paths: list[str],
     seed: int,
     seconds: float,
+    plain_share: float,
     device: torch.device | str,
     library: AssetLibrary,
     number: int,
@@ -65,13 +73,16 @@ def _render(
     kind, _, own = path.stem.split("-")
     for attempt in range(TRIES):
         rng = np.random.default_rng([seed, int(own), int(kind == "room"), attempt])
+        things = library
+        if plain_share > 0:
+            things = with_plain_things(with_everyday_things(library), rng, plain_share)
         try:
             if kind == "room":
-                census = annotated_room_walk(library, rng, seconds=seconds, device=device)
+                census = annotated_room_walk(things, rng, seconds=seconds, device=device)
             else:
-                walks = PhotoWalks(library, frames=PHOTO_FRAMES, device=device)
+                walks = PhotoWalks(things, frames=PHOTO_FRAMES, plain_share=plain_share, device=device)
                 present = bool(rng.random() > ABSENT_SHARE)
-                census = annotated_photo_walk(walks, rng, groups=appearance_groups(library), present=present)
+                census = annotated_photo_walk(walks, rng, groups=appearance_groups(things), present=present)
             census.save(path)
             return
         except SynthError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from lastseen_synth.assets import Asset, AssetLibrary, Credit, Picture, Split, S
 from lastseen_synth.procedural import gadgets, household, packaged_goods
 from lastseen_synth.procedural.accessories import FITTINGS, OPENINGS, SMALL
 from lastseen_synth.procedural.blueprint import Blueprint
+from lastseen_synth.procedural.everyday import EVERYDAY
 from lastseen_synth.procedural.furniture_parts import Makers, Rng
 from lastseen_synth.procedural.packaging import Brand
 from lastseen_synth.procedural.patterns import SURFACES, Drawing
@@ -55,6 +57,8 @@ OBJECTS: dict[str, tuple[Family, int]] = {
     "car": (gadgets.cars, 3),
     "cube": (gadgets.cubes, 3),
 }
+# Of OBJECTS, those that are useful beside scans, which are mostly packaging and toys.
+UNPRINTED = ("mug", "bowl", "vase", "clock", "remote", "phone", "torch", "camera")
 
 
 def procedural_library(seed: int = 0) -> AssetLibrary:
@@ -72,6 +76,21 @@ def procedural_library(seed: int = 0) -> AssetLibrary:
     return AssetLibrary(
         assets=tuple(assets), surfaces=tuple(_surfaces(seed)), pictures=tuple(_pictures(seed))
     )
+
+
+def everyday_objects(seed: int = 0) -> tuple[Asset, ...]:
+    """Tableware, gadgets, cables, tools and paper. Those of `everyday` are in no other library; those
+    of one type and colour are twins, for a spoon looks like any other.
+    """
+    assets = [asset for asset in _objects(seed) if asset.type in UNPRINTED]
+    for type_, (family_of, count) in EVERYDAY.items():
+        for family, split in _splits([f"{type_}-{seed}-{k}" for k in range(count)]).items():
+            plans = family_of(_rng(seed, family))
+            for k, plan in enumerate(plans):
+                asset = _asset(f"{family}{'abcdefgh'[k]}", "object", type_, split, family, plan, seed)
+                digest = hashlib.sha256(f"everyday {type_} {k}".encode()).digest()
+                assets.append(replace(asset, twin=int.from_bytes(digest[:7], "big")))
+    return tuple(sorted(assets, key=lambda asset: asset.name))
 
 
 def _rng(seed: int, name: str) -> Rng:

@@ -18,7 +18,7 @@ ROWS = [
     ["shade", "shapes", "simplify", "cutouts", "camera"],
     ["assets", "capsules"],
     ["supports", "scans", "floor_plan", "held_object", "object_pool", "parallel", "procedural"],
-    ["packs", "shell", "support_grid", "photo_scene"],
+    ["packs", "shell", "support_grid", "photo_scene", "plain_things"],
     ["library", "furniture", "lighting", "clutter", "compositing"],
     ["room_types", "room_details", "photo_frames"],
     ["rooms", "photo_walks"],

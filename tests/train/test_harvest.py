@@ -73,3 +73,20 @@ def test_nothing_is_opened_when_everything_is_there(tmp_path):
         raise AssertionError("no library is needed")
 
     assert harvest(tmp_path, broken, walks=1, photos=0) == [tmp_path / "room-0-00000.npz"]
+
+
+def test_the_plain_share_is_that_of_the_library_of_a_walk(tmp_path, monkeypatch):
+    library, seen = open_library("train"), []
+
+    def looks(things, rng, **_):
+        seen.append(things)
+        return noise_walk(things, rng)
+
+    monkeypatch.setattr(harvest_module, "annotated_room_walk", looks)
+    harvest(tmp_path / "0", lambda: library, walks=1, photos=0, plain_share=0.0)
+    harvest(tmp_path / "1", lambda: library, walks=2, photos=0)
+    harvest(tmp_path / "2", lambda: library, walks=1, photos=0)
+    assert seen[0] is library
+    names = [[a.name for a in things.assets] for things in seen]
+    assert names[1] == names[3] != names[2]
+    assert 0.2 < np.mean(["@plain-" in a.name for a in seen[1].kind("object")]) < 0.4
