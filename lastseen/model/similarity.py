@@ -27,7 +27,8 @@ from lastseen.model.protocol import weights_fingerprint
 from lastseen.model.similarity_maps import SimilarityFusion
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # a box in the unit square
-COSINE_SCALE, COVERAGE_SCALE, COVERAGE_MIDPOINT = 8.0, 10.0, 0.5  # of an untrained prior with coverage
+# Of an untrained prior with coverage, near a logistic fit on the bundled backbone's features.
+COSINE_SCALE, COSINE_MIDPOINT, COVERAGE_SCALE, COVERAGE_MIDPOINT = 8.0, 0.5, 16.0, 0.33
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,10 +297,9 @@ class SimilarityPrior(nn.Module):
     def __init__(self, grid: int, coverage: bool = False) -> None:
         super().__init__()
         self.grid = grid
-        self.scale = nn.Parameter(
-            torch.tensor(COSINE_SCALE if coverage else 12.0)
-        )  # logit per unit of cosine
-        self.midpoint = nn.Parameter(torch.tensor(0.65))  # cosine at which its part of the logit is 0
+        scale, midpoint = (COSINE_SCALE, COSINE_MIDPOINT) if coverage else (12.0, 0.65)
+        self.scale = nn.Parameter(torch.tensor(scale))  # logit per unit of cosine
+        self.midpoint = nn.Parameter(torch.tensor(midpoint))  # cosine at which its part of the logit is 0
         if coverage:
             self.coverage_scale = nn.Parameter(torch.tensor(COVERAGE_SCALE))
             self.coverage_midpoint = nn.Parameter(torch.tensor(COVERAGE_MIDPOINT))

@@ -273,12 +273,13 @@ def place_for(box_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     middle = (box_px[:2] + box_px[2:]) / SIZE_PX - 1
     target = rng.uniform(-0.8, 0.8, 2)
     mirror = -1.0 if rng.random() < 0.5 else 1.0
-    angle = _roll(rng)
-    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    linear = rotation @ np.diag([mirror, 1.0]) / zoom
-    # No more emptiness around the old picture than the zoom needs.
-    reach = abs(1 - 1 / zoom)
-    shift = (middle - linear @ target).clip(-reach, reach)
+    reach = abs(1 - 1 / zoom)  # no more emptiness around the old picture than the zoom needs
+    for angle in (_roll(rng), 0.0):
+        rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        linear = rotation @ np.diag([mirror, 1.0]) / zoom
+        shift = (middle - linear @ target).clip(-reach, reach)
+        if np.abs(np.linalg.solve(linear, middle - shift)).max() <= 0.95:
+            break  # a rotation must not take the thing out of the picture
     return np.concatenate([linear, shift[:, None]], 1)
 
 

@@ -106,7 +106,7 @@ def test_pairs_have_the_shapes_they_promise(drawn):
 
 
 def test_every_right_patch_shows_the_thing_that_the_query_shows_and_no_wrong_one_does(drawn):
-    asked = set()
+    asked, found = set(), []
     for group in range(8):
         frames = at_patches(drawn.frames[group])
         for query, on_thing, labels in zip(drawn.queries[group], drawn.on_thing[group], drawn.labels[group]):
@@ -117,7 +117,8 @@ def test_every_right_patch_shows_the_thing_that_the_query_shows_and_no_wrong_one
             shows = is_colour(frames, colour, 0.5)
             assert shows[labels == RIGHT].all()
             assert not is_colour(frames, colour)[labels == WRONG].any()
-            assert (labels == RIGHT).any()
+            found.append((labels == RIGHT).any())
+    assert np.mean(found) > 0.95  # a small thing may lie between the middles of patches
     assert asked == set(COLOURS.values())
 
 
@@ -129,7 +130,8 @@ def test_no_pixel_of_a_wrong_patch_is_the_things(drawn):
             pixels = is_colour(frames.movedim(1, -1), colour_asked_for(query, on_thing))
             touched = pixels.view(FRAMES_A_GROUP, SIDE, 14, SIDE, 14).any(4).any(2)
             assert not (touched & (labels == WRONG)).any()
-            beside = torch.nn.functional.max_pool2d(touched.float()[None], 3, 1, 1)[0] > 0
+            # Bounds of a rotated patch are wider than the patch, and a box may reach beyond the frame.
+            beside = torch.nn.functional.max_pool2d(touched.float()[None], 9, 1, 4)[0] > 0
             assert beside[labels == IGNORED].all()
 
 
@@ -303,8 +305,7 @@ def test_a_thing_is_brought_to_a_size_and_no_emptiness_is_shown_without_need():
             assert rolled or ((edges[0] <= -1 + 1e-9).all() and (edges[1] >= 1 - 1e-9).all())
         # The thing's middle is in the new picture.
         middle = (box[:2] + box[2:]) / SIZE_PX - 1
-        assert (np.abs(np.linalg.solve(linear, middle - theta[:, 2])) <= 1.5).all()
-        assert rolled or (np.abs((middle - theta[:, 2]) / np.diag(linear)) <= 1 + 1e-9).all()
+        assert (np.abs(np.linalg.solve(linear, middle - theta[:, 2])) <= 1 + 1e-9).all()
 
 
 def test_things_come_in_all_sizes_places_and_mirrored():
