@@ -1,8 +1,8 @@
 """From rendered walks to a model and its answers, in one process: how the shipped weights are made.
 
     lastseen synth val --split val --episodes 24 --seed 0 --fps 5 --assets packs --workers 14
-    python runs/train_synth.py --packs packs --walks walks --val val --out runs/shipped \
-        --harvest-minutes 2.4 --backbone-seconds 240 --heads-seconds 300 --workers 14
+    python runs/train_synth.py --packs packs --walks walks --set val --set real_pan --out runs/shipped \
+        --rooms 110 --photos 150 --backbone-steps 2500 --heads-steps 3000 --workers 14
 
     python runs/judge.py runs/shipped/heads
 
@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 from lastseen.datasets.vq2d import load_absent, load_vq2d
+from lastseen.evaluate.asking import WAYS
 from lastseen.evaluate.calibration import save_answered
 from lastseen.evaluate.encoded import EncodedSet
 from lastseen.model import Backbone, SimilarityModel, TrainedModel
@@ -109,7 +110,9 @@ def train_heads(
     several = partial(try_steps, config, store, device)
     steps = arguments.heads_steps or steps_in(arguments.heads_seconds, several, arguments.timed)
     say("heads:", steps, "steps")
-    config = replace(config, steps=steps, checkpoint_every=steps)
+    # Augmented and encoded anew half-way.
+    store.data = replace(config.data, refresh_steps=-(-steps // 2))
+    config = replace(config, data=store.data, steps=steps, checkpoint_every=steps)
     return train(config, out, source=store, device=device)
 
 
@@ -119,9 +122,10 @@ def encode_set(root: Path, backbone: Backbone, config: TrainConfig, device: str)
 
 
 def keep_answers(sets: dict[str, EncodedSet], model: TrainedModel, out: Path) -> None:
+    """NAME@WAY.json.gz: a set asked in one way."""
     out.mkdir(exist_ok=True)
-    for kind, questions in sets.items():
-        save_answered(questions.answer(model), out / f"{kind}.json.gz")
+    for name, questions in sets.items():
+        save_answered(questions.answer(model), out / f"{name}.json.gz")
 
 
 def main() -> None:
@@ -131,12 +135,13 @@ def main() -> None:
     for name in ("walks", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--packs", type=Path)
-    parser.add_argument("--val", type=Path, help="episodes of the val split")
-    parser.add_argument("--real", type=Path, help="a development set of real video: judged, never trained on")
+    parser.add_argument("--set", type=Path, action="append", default=[], help="judged, never trained on")
+    parser.add_argument("--rooms", type=int, default=110, help="walks through rooms")
+    parser.add_argument("--photos", type=int, default=150, help="walks over photographs")
     parser.add_argument("--start", type=Path, help="a backbone to begin with instead of the bundled one")
     parser.add_argument("--val-walks", type=Path, help="rendered walks of the val split, to judge backbones")
     parser.add_argument("--heads", nargs="+", action="append", metavar="NAME field=value")
-    parser.add_argument("--harvest-minutes", type=float, default=0.0)
+    parser.add_argument("--harvest-minutes", type=float, help="render no walk after so many")
     parser.add_argument("--backbone-seconds", type=float, default=240.0)
     parser.add_argument("--backbone-steps", type=int, help="instead of as many as take so long")
     parser.add_argument("--heads-seconds", type=float, default=300.0)
@@ -151,18 +156,15 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.harvest_minutes:
-        opened = partial(open_library, "train", arguments.packs)
-        minutes, device = arguments.harvest_minutes, arguments.device
-        harvest(
-            arguments.walks,
-            opened,
-            walks=2000,
-            photos=2600,
-            device=device,
-            workers=arguments.workers,
-            minutes=minutes,
-        )
+    harvest(
+        arguments.walks,
+        partial(open_library, "train", arguments.packs),
+        walks=arguments.rooms,
+        photos=arguments.photos,
+        device=arguments.device,
+        workers=arguments.workers,
+        minutes=arguments.harvest_minutes,
+    )
     config = replace(synth_small(), batch=arguments.batch)
     paths = sorted(arguments.walks.glob("*.npz"))
     gallery = Gallery.open(paths, arguments.device, scales=config.model.query_scales)
@@ -184,10 +186,11 @@ def main() -> None:
     store = FeatureStore(gallery, settings, config.model, backbone, config.batch, config.seed)
     store.batch(0)
     say("all frames encoded")
-    roots = {"val": arguments.val, "real": arguments.real}
-    sets = {
-        kind: encode_set(root, backbone, config, arguments.device) for kind, root in roots.items() if root
-    }
+    sets = {}
+    for root in arguments.set:
+        encoded = encode_set(root, backbone, config, arguments.device)
+        for way in WAYS:
+            sets[f"{root.name}@{way}"] = encoded.asked_as(way, backbone, config.model)
     say("questions encoded")
     for name, *changes in arguments.heads or [["heads"]]:
         say("heads", name, *changes)

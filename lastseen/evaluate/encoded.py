@@ -19,6 +19,7 @@ from torch import Tensor
 from lastseen.box import Letterbox
 from lastseen.datasets import AbsentQuestion, Annotations, Question
 from lastseen.datasets.vq2d import find_videos
+from lastseen.evaluate.asking import asked_as
 from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.calibration import Answered, best_guess, fit_rule
 from lastseen.evaluate.metrics import AbsentScore, Outcome, Report, ScoredTrack, evaluate
@@ -83,13 +84,6 @@ class EncodedSet:
                 *absent_questions,
             ]
             asked = tuple(query_of(question, video, clip.fps) for question in questions)
-            pictures = [torch.from_numpy(query.views[0].picture.copy()).to(device) for query in asked]
-            made = [
-                query_crops(picture, query.views[0].box, config.query_size, config.query_scales)
-                for picture, query in zip(pictures, asked)
-            ]
-            crops, boxes, shown = (torch.stack(each).to(device) for each in zip(*made))
-            queries = _encoded(backbone, normalised(crops.flatten(0, 1)))
             clips.append(
                 EncodedClip(
                     video=video,
@@ -97,12 +91,20 @@ class EncodedSet:
                     questions=tuple(questions),
                     asked=asked,
                     features=_features(frames, backbone, config, device),
-                    queries=queries.view(*crops.shape[:2], *queries.shape[1:]),
-                    query_boxes_unit=boxes,
-                    query_shown_unit=shown,
+                    **_encoded_queries(asked, backbone, config, device),
                 )
             )
         return cls(clips)
+
+    @torch.inference_mode()
+    def asked_as(self, way: str, backbone: Backbone, config: TrainedConfig) -> EncodedSet:
+        """The same videos with the questions asked in another way (`lastseen.evaluate.asking`)."""
+        clips = []
+        for clip in self.clips:
+            asked = tuple(asked_as(query, way) for query in clip.asked)
+            device = clip.features.device
+            clips.append(replace(clip, **_encoded_queries(asked, backbone.to(device).eval(), config, device)))
+        return EncodedSet(clips)
 
     @torch.inference_mode()
     def answer(self, model: TrainedModel, *, fps: float = 5.0) -> list[Answered]:
@@ -154,6 +156,26 @@ def _report(answered: list[Answered], rules: list[Rule], draws: int) -> Report:
             scored = ScoredTrack(track=guess, score=guess.score)
             outcomes.append(Outcome(video_uid=one.video_uid, truth=one.truth, answers=(scored,)))
     return evaluate(outcomes, absent, draws=draws)
+
+
+def _encoded_queries(
+    asked: Sequence[Query], backbone: Backbone, config: TrainedConfig, device: torch.device | str
+) -> dict[str, Any]:
+    """The fields of EncodedClip that depend on the queries' first views."""
+    views = [query.views[0] for query in asked]
+    made = [
+        query_crops(
+            torch.from_numpy(view.picture.copy()).to(device), view.box, config.query_size, config.query_scales
+        )
+        for view in views
+    ]
+    crops, boxes, shown = (torch.stack(each).to(device) for each in zip(*made))
+    queries = _encoded(backbone, normalised(crops.flatten(0, 1)))
+    return {
+        "queries": queries.view(*crops.shape[:2], *queries.shape[1:]),
+        "query_boxes_unit": boxes,
+        "query_shown_unit": shown,
+    }
 
 
 def _decoded(video: Video, fps: float) -> np.ndarray:
