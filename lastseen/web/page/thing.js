@@ -122,7 +122,7 @@ export class Thing {
     find("#thing-about").hidden = !there;
     find("#thing-hint").hidden = there;
     find("#enlarge").hidden = this.marking || this.source?.picture === undefined;
-    const advice = this.pen.box ? "The thing is in the box." : "Draw a box around the thing in your photo.";
+    const advice = this.pen.box ? "The thing is in the box." : "Nothing is marked yet.";
     find("#thing-where").textContent = this.where || (this.whole.checked ? "The whole picture is the thing." : advice);
     this.pen.paint();
     this.changed();
