@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from scenes import quick_localizer, thing, write_scene
+from scenes import quick_localizer, texture, thing, write_scene
 from typer.main import get_command
 
 from lastseen.cli import app
@@ -114,7 +114,11 @@ def folder(tmp_path, monkeypatch):
     """What the pages speak of: a video, pictures of a thing in it, and a quick localizer."""
     write_scene(tmp_path / "walk.mp4", [None] * 2 + [(100, 50)] * 4 + [None] * 2)
     Image.fromarray(thing()).save(tmp_path / "keys.jpg", quality=95)
-    Image.fromarray(thing()).save(tmp_path / "desk.jpg", quality=90)
+    for name in ("keys1.jpg", "keys2.jpg"):
+        Image.fromarray(thing()).save(tmp_path / name, quality=90)
+    photo = Image.fromarray(texture(5, 640, 360, 40) // 2)
+    photo.paste(Image.fromarray(thing()).resize((63, 171)), (273, 133))  # where the pages draw the box
+    photo.save(tmp_path / "desk.jpg", quality=90)
     localizer = quick_localizer()
     monkeypatch.setattr(Localizer, "from_pretrained", lambda *_, **__: localizer)
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ UsageError: Any = typer.BadParameter.__base__  # some versions of Typer bundle C
 
 app = typer.Typer(
     name="lastseen",
-    help="Where did I last see this?\n\nExample: lastseen find keys.jpg walk.mp4 --picture answer.jpg",
+    help="Where did I last see this?\n\nExample: lastseen find desk.jpg walk.mp4 --box 120,80,240,200",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

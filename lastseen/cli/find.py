@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from lastseen.video import Video
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif")
+BOX_HELPS = (  # said once, after the answer
+    "note: the whole picture was taken as the thing; a photo with its surroundings and --box X1,Y1,X2,Y2 "
+    "works better than a tight crop (the page of 'lastseen serve' lets you draw the box)"
+)
 THING = "thing"  # name of a thing that was given none
 
 
@@ -47,7 +51,8 @@ def find(
         list[Path] | None,
         typer.Argument(
             metavar="PICTURE... [VIDEO]",
-            help="Pictures of the thing, then the video; without one, all that the index remembers.",
+            help="A photo of the thing with its surroundings (then give --box) or several pictures, then the "
+            "video; without one, all that the index remembers.",
         ),
     ] = None,
     things: Annotated[
@@ -59,7 +64,7 @@ def find(
         ),
     ] = None,
     box: Annotated[
-        str | None, typer.Option(metavar="X1,Y1,X2,Y2", help="Where the thing is in the picture, in pixels.")
+        str | None, typer.Option(metavar="X1,Y1,X2,Y2", help="Where the thing is in the photo, in pixels.")
     ] = None,
     at: Annotated[
         float | None,
@@ -110,9 +115,12 @@ def find(
 ) -> None:
     """Find when and where a thing was last seen, in a video or in all that 'lastseen index' remembers.
 
-    Example: lastseen find keys.jpg walk.mp4 --picture answer.jpg --video answer.mp4
+    Example: lastseen find desk.jpg walk.mp4 --box 120,80,240,200 --picture answer.jpg
 
-    Example: lastseen index walk.mp4 holiday/; lastseen find keys.jpg
+    Example: lastseen index walk.mp4 holiday/; lastseen find desk.jpg --box 120,80,240,200
+
+    A whole photo with --box works better than a tight crop: what is around the thing helps. The page of
+    'lastseen serve' lets you draw the box.
 
     Exit status: 0 found, 1 not found (of several things: not all), 2 error.
     """
@@ -149,6 +157,8 @@ def find(
             videos = [index.named(name) for name in in_] if in_ else None
             options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
             found = _ask_index(index, videos, request, localizer, second, options, written, as_json, quiet)
+    if request.lacks_box and not (quiet or as_json):
+        print(BOX_HELPS, file=sys.stderr)
     raise typer.Exit(FOUND if found else NOT_FOUND)
 
 
@@ -285,6 +295,11 @@ class _Request:
     def names(self) -> list[str]:
         return list(dict.fromkeys(_named(text)[0] for text in self.things)) or [THING]
 
+    @property
+    def lacks_box(self) -> bool:
+        """Whether a box could have been given: it goes with one picture."""
+        return len(self.pictures) == 1 and self.box is None and self.at is None
+
     def queries(self, video: Video | None, before: float | None) -> dict[str, Query]:
         from lastseen.query import Query
 
@@ -314,7 +329,8 @@ class _Request:
         if not self.pictures:
             what = f"in {video.path}" if video else "in the index"
             raise QueryError(
-                f"what to find {what}? Give a picture before the video, or --at SECONDS --box X1,Y1,X2,Y2"
+                f"what to find {what}? Give a photo before the video, and --box X1,Y1,X2,Y2 for the thing "
+                "in it; or --at SECONDS and --box"
             )
         if self.box is not None and len(self.pictures) > 1:
             raise QueryError("--box goes with one picture; cut the others to the thing")

@@ -78,6 +78,24 @@ def test_the_picture_can_be_a_moment_of_the_video(run, folder):
     assert json.loads(out)["tracks"][-1]["start"] < 1.2
 
 
+def test_a_picture_without_a_box_is_answered_with_one_hint(run, folder):
+    """After the answer, on stderr; what has a box, asks for JSON or for quiet gets none."""
+    files = (folder / "thing.png", folder / "walk.mp4")
+    status, out, err = run("find", *files)
+    assert status == 0
+    assert err.count("--box X1,Y1,X2,Y2") == 1 and "--box" not in out
+    assert [line[:6] for line in err.splitlines() if "--box" in line] == ["note: "]
+    for words in (
+        ["--box", "2,2,62,62"],
+        ["--quiet"],
+        ["--json"],
+    ):
+        status, _, err = run("find", *files, *words)
+        assert status == 0 and "note:" not in err, words
+    several = (files[0], *files)  # a box goes with one picture
+    assert "note:" not in run("find", *several)[2]
+
+
 @pytest.fixture(scope="module")
 def bad(folder):
     (folder / "empty.mp4").write_bytes(b"")
@@ -206,4 +224,4 @@ def test_help_opens_with_an_example_and_does_not_wait_for_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "Example: lastseen find keys.jpg walk.mp4" in done.stdout
+    assert "Example: lastseen find desk.jpg walk.mp4 --box 120,80,240,200" in done.stdout

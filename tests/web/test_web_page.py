@@ -1,138 +1,28 @@
 """The page in a real browser, as a person uses it.
 
-LASTSEEN_PICTURES=1 makes the last test write docs/pictures/web_*.png with the bundled model and demo.
+LASTSEEN_PICTURES=1 makes the last two tests write docs/pictures/web_*.png with the bundled demo.
 """
 
 import os
 import re
-import shutil
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from browser import LATEST, PHONE, Watched, drag, find, seek, without
 from PIL import Image
-from scenes import SIDE, box_at, frames, quick_localizer, texture, thing
+from scenes import SIDE, box_at, frames
 from videos import write_video
-from web import EARLIER, PLACE, PLACES, Paced, served, write_walk
+from web import EARLIER, PLACE, PLACES, served
 
 from lastseen.box import Box
+from lastseen.video import Video
 from lastseen.web.media import Settings
 
 playwright = pytest.importorskip("playwright.sync_api")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
+DEMO = Path(str(files("lastseen") / "assets" / "demo.mp4"))
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH; install one: apt install chromium"),
-]
-DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 375, "height": 812}
-LATEST = re.compile(r"0:03\.[4-8]")  # the thing leaves the view after 3.6 s
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def localizer():
-    return Paced(quick_localizer())
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("page")
-    write_walk(root / "videos" / "walk.mp4")
-    write_walk(root / "videos" / "long.mp4", [None] * 32)
-    Image.fromarray(thing()).save(root / "thing.png")
-    Image.fromarray(texture(99, SIDE, SIDE, 4)).save(root / "other.png")
-    (root / "text.mp4").write_text("not a video\n" * 50)
-    return root
-
-
-@pytest.fixture(scope="module")
-def address(folder, localizer):
-    allowed = Settings(index=folder / "index", folders=(folder / "videos",))
-    with served(allowed, localizer) as address:
-        yield address
-
-
-class Watched:
-    """A page, and everything that went wrong in it or left this machine."""
-
-    def __init__(self, browser, address: str, **options) -> None:
-        self.context = browser.new_context(viewport=DESKTOP, **options)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
-        self.wrong: list[str] = []
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", self._said)
-        self.page.on("request", lambda asked: self._went(asked.url, address))
-        self.page.goto(address)
-
-    def _said(self, message) -> None:
-        if message.type == "error" and "status of 4" not in message.text:
-            self.wrong.append(message.text)
-
-    def _went(self, url: str, address: str) -> None:
-        if not url.startswith(address):
-            self.wrong.append(f"asked for {url}")
-
-
-@pytest.fixture
-def page(browser, address):
-    watched = Watched(browser, address)
-    watched.page.wait_for_selector("#welcome:not([hidden]), #videos li")  # what there is has come
-    yield watched.page
-    watched.context.close()
-    assert watched.wrong == []
-
-
-@pytest.fixture
-def walk(page, folder):
-    """walk.mp4, uploaded by the first test that needs it, read, on the screen."""
-    if not page.locator("#videos .name", has_text="walk.mp4").count():
-        page.set_input_files("#upload", folder / "videos" / "walk.mp4")
-    page.locator("#videos .name", has_text="walk.mp4").first.click()
-    page.wait_for_selector('#videos [aria-label="Remove walk.mp4"]')
-    page.wait_for_selector("#stage:not([hidden])")
-    return page
-
-
-def without(page, name: str) -> None:
-    """Remove a video that another test may have added."""
-    remove = page.locator(f'[aria-label="Remove {name}"]')
-    if remove.count():
-        page.once("dialog", lambda dialog: dialog.accept())
-        remove.click()
-        playwright.expect(remove).to_have_count(0)
-
-
-def seek(page, time_s: float) -> None:
-    page.locator("input[type=range]").fill(f"{time_s:.2f}")
-    shown = re.compile(rf"^0:0{int(time_s)}\.")
-    playwright.expect(page.locator("#now")).to_have_text(shown)
-
-
-def drag(page, selector: str, box: Box, size: tuple[int, int]) -> None:
-    """Draw a box, given in pixels of the picture, on a canvas."""
-    area = page.locator(selector).bounding_box()
-    sx, sy = area["width"] / size[0], area["height"] / size[1]
-    page.mouse.move(area["x"] + box.x1 * sx, area["y"] + box.y1 * sy)
-    page.mouse.down()
-    page.mouse.move(area["x"] + box.x2 * sx - 5, area["y"] + box.y2 * sy - 5)
-    page.mouse.move(area["x"] + box.x2 * sx, area["y"] + box.y2 * sy)
-    page.mouse.up()
-
-
-def find(page) -> None:
-    page.wait_for_selector("#find:enabled")
-    page.click("#find")
-    page.wait_for_selector("#answer:not([hidden])")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def yellow_at(page, box: Box) -> bool:
@@ -179,6 +69,7 @@ def test_a_box_drawn_in_the_video_finds_the_thing_and_its_moments_can_be_visited
 
 def test_a_picture_finds_the_thing_and_the_second_question_is_quick(walk, folder):
     walk.set_input_files("#choose", folder / "thing.png")
+    walk.check("#whole")
     find(walk)
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
     drag(walk, "#thing canvas", Box(4, 4, 60, 60), (SIDE, SIDE))
@@ -192,6 +83,7 @@ def test_a_picture_finds_the_thing_and_the_second_question_is_quick(walk, folder
 
 def test_not_seen_is_said_plainly_and_the_guess_is_behind_a_click(walk, folder):
     walk.set_input_files("#choose", folder / "other.png")
+    walk.check("#whole")
     find(walk)
     playwright.expect(walk.locator("#answer .moment")).to_have_text("Not seen.")
     assert walk.locator("mark").count() == 0
@@ -213,8 +105,9 @@ def test_pasted_and_dropped_pictures_are_taken(walk, folder):
     }"""
     for kind in ("paste", "drop"):
         walk.evaluate(give, [kind, list(picture)])
-        walk.wait_for_selector("#thing .picture:not([hidden])")
+        walk.wait_for_selector("#mark .picture:not([hidden])")
         walk.click("#clear")
+        playwright.expect(walk.locator("#mark")).to_be_hidden()
         playwright.expect(walk.locator("#find")).to_be_disabled()
 
 
@@ -266,6 +159,7 @@ def test_a_search_can_be_cancelled(page, folder, localizer):
         page.press("#path", "Enter")
         page.wait_for_selector('[aria-label="Cancel reading long.mp4"]')
         page.set_input_files("#choose", folder / "thing.png")
+        page.check("#whole")
         page.wait_for_selector("#find:enabled")
         page.click("#find")
         page.wait_for_selector("#finding progress")
@@ -298,19 +192,25 @@ def test_a_video_that_the_browser_cannot_play_is_shown_in_stills(page, folder):
     without(page, "old.avi")
 
 
-def test_the_page_fits_a_phone_and_every_control_has_a_name(walk, folder):
-    walk.set_viewport_size(PHONE)
-    walk.set_input_files("#choose", folder / "thing.png")
-    find(walk)
-    assert walk.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    nameless = walk.evaluate(
+def nameless(page) -> list[str]:
+    """Controls that a screen reader could not name."""
+    return page.evaluate(
         """() => {
           const named = (e) => e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length;
           const controls = [...document.querySelectorAll("button, a, input, canvas")];
           return controls.filter((e) => !e.closest("[hidden]") && !named(e)).map((e) => e.outerHTML);
         }"""
     )
-    assert nameless == []
+
+
+def test_the_page_fits_a_phone_and_every_control_has_a_name(walk, folder):
+    walk.set_viewport_size(PHONE)
+    walk.set_input_files("#choose", folder / "thing.png")
+    walk.check("#whole")
+    assert nameless(walk) == []
+    find(walk)
+    assert walk.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert nameless(walk) == []
 
 
 def test_programs_have_a_page_of_all_requests(page, address):
@@ -327,24 +227,50 @@ def test_programs_have_a_page_of_all_requests(page, address):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def write_demo_photo(path: Path) -> Path:
+    """A frame of the demo stands for a photo of the thing with its surroundings."""
+    Image.fromarray(Video(DEMO).frame_at(21.0).image).save(path)
+    return path
+
+
+def mark_demo_photo(page, photo: Path) -> None:
+    page.set_input_files("#choose", photo)
+    page.wait_for_selector("#mark .picture:not([hidden])")
+    drag(page, "#mark canvas", Box(273, 133, 336, 304), (640, 360))
+    page.wait_for_selector("#find:enabled")
+
+
 @pytest.mark.skipif("LASTSEEN_PICTURES" not in os.environ, reason="writes pictures for the documentation")
-def test_pictures_for_the_documentation(browser, tmp_path):
+def test_pictures_of_the_question_for_the_documentation(browser, localizer, tmp_path):
+    """Any model will do: it is not asked."""
+    with served(Settings(index=tmp_path / "index", files=(DEMO,)), localizer) as address:
+        watched = Watched(browser, address, device_scale_factor=1)
+        page = watched.page
+        page.set_default_timeout(300_000)
+        page.wait_for_selector('[aria-label="Remove demo.mp4"]')
+        mark_demo_photo(page, write_demo_photo(tmp_path / "photo.png"))
+        page.locator("#mark canvas").blur()
+        page.screenshot(path=PICTURES / "web_question.png")
+        page.set_viewport_size(PHONE)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_timeout(500)
+        page.screenshot(path=PICTURES / "web_question_phone.png")
+        watched.context.close()
+    assert watched.wrong == []
+
+
+@pytest.mark.skipif("LASTSEEN_PICTURES" not in os.environ, reason="writes pictures for the documentation")
+def test_pictures_of_the_answer_for_the_documentation(browser, tmp_path):
     from lastseen.localizer import Localizer
 
-    demo, picture = (
-        Path(str(files("lastseen") / "assets" / name)) for name in ("demo.mp4", "demo_query.jpg")
-    )
-    allowed = Settings(index=tmp_path / "index", files=(demo,))
+    allowed = Settings(index=tmp_path / "index", files=(DEMO,))
     with served(allowed, Localizer.from_pretrained(device="cpu")) as address:
         watched = Watched(browser, address, device_scale_factor=1)
         page = watched.page
         page.set_default_timeout(300_000)
         page.wait_for_selector('[aria-label="Remove demo.mp4"]')
         seek(page, 8.0)
-        page.locator("input[type=range]").blur()
-        page.set_input_files("#choose", picture)
-        page.wait_for_selector("#find:enabled")
-        page.screenshot(path=PICTURES / "web_question.png")
+        mark_demo_photo(page, write_demo_photo(tmp_path / "photo.png"))
         find(page)
         page.wait_for_timeout(1500)
         page.screenshot(path=PICTURES / "web_answer.png", full_page=True)

@@ -4,7 +4,7 @@ import { follow, get, post } from "./api.js";
 import { AnswerView } from "./answer.js";
 import { Curve } from "./curve.js";
 import { Library } from "./library.js";
-import { duration, make } from "./moments.js";
+import { clock, duration, make } from "./moments.js";
 import { Screen } from "./screen.js";
 import { Thing } from "./thing.js";
 
@@ -17,13 +17,17 @@ let guessing = false;
 const curve = new Curve(find(".curve"), (time) => screen.seek(time));
 const screen = new Screen(find("#stage"), {
   drawn: (box, time) => thing.takeMoment(screen.video, time, box).then(() => screen.follow(screen.track, screen.pen.isGuess)),
-  moved: (time) => curve.move(time),
+  moved: (time) => {
+    curve.move(time);
+    sayBefore();
+  },
 });
-const thing = new Thing(find("#thing"), { changed: update, failed: complain });
+const thing = new Thing(find("#thing"), find("#mark"), { changed: update, failed: complain });
 const library = new Library(find("#library"), {
   opened: (video) => {
     if (!video.file) return;
     clearAnswer();
+    thing.fold();
     open(video);
   },
   changed: libraryChanged,
@@ -78,6 +82,10 @@ function update() {
   const isRunning = asked && ["waiting", "running"].includes(asked.state);
   find("#scope").hidden = library.videos.length < 2;
   find("#before-row").hidden = !screen.video;
+  find(".left").classList.toggle("marking", thing.marking); // the photo is shown instead of the video
+  find("#fold").hidden = !screen.video;
+  if (thing.marking) screen.pause();
+  sayBefore();
   const button = find("#find");
   button.hidden = Boolean(isRunning);
   button.disabled = !thing.ready || !library.videos.length;
@@ -96,6 +104,11 @@ function update() {
   }
 }
 
+function sayBefore() {
+  const shown = thing.marking ? `${clock(screen.time)} in the video` : "the moment shown";
+  find("#before-what").textContent = `only before ${shown}`;
+}
+
 async function ask() {
   if (find("#find").disabled || find("#find").hidden) return;
   complain(null);
@@ -106,7 +119,7 @@ async function ask() {
   try {
     screen.pause();
     asked = await post("/api/find", question);
-    update();
+    thing.fold();
     find("#cancel")?.focus();
   } catch (problem) {
     complain(problem);
@@ -183,12 +196,18 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     if (asked && !find("#finding").hidden) cancel();
     else if (screen.pen.active) screen.setDrawing(false);
+    else if (thing.marking && screen.video) thing.fold();
     return;
   }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !screen.video) return;
   const isPressable = target.closest("button, a, summary, label");
   const step = event.shiftKey ? 0.2 : 1;
-  if (event.key === " " && !isPressable) screen.toggle();
+  if (thing.marking) {
+    // The video is not shown, so its keys do nothing.
+    if (event.key === "Enter" && !isPressable) ask();
+    else if (event.key === "b" || event.key === "B") thing.pen.begin();
+    else return;
+  } else if (event.key === " " && !isPressable) screen.toggle();
   else if (event.key === "ArrowLeft") screen.seek(screen.time - step);
   else if (event.key === "ArrowRight") screen.seek(screen.time + step);
   else if (event.key === "Enter" && !isPressable) ask();

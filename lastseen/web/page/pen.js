@@ -4,9 +4,10 @@ const LEAST = 4; // pixels of the picture; less was a click
 const STEP = 0.02; // of the picture, for a key
 
 export class Pen {
-  // `done(box)` when one was drawn; `tapped()` on a click; `touch`: whether fingers draw without being asked.
-  constructor(canvas, { done, tapped = () => {}, touch = true }) {
-    Object.assign(this, { canvas, done, tapped, touch });
+  // `done(box)` when one was drawn; `changed()` when keys moved it; `tapped()` on a click; `touch`: whether
+  // fingers draw without being asked.
+  constructor(canvas, { done, changed = () => {}, tapped = () => {}, touch = true }) {
+    Object.assign(this, { canvas, done, changed, tapped, touch });
     this.width = this.height = 1; // of the picture
     this.box = null; // drawn by hand
     this.answer = null; // found
@@ -117,7 +118,7 @@ export class Pen {
     else if (this.active && event.key === "Escape") {
       this.box = this.before ?? null;
       this.activate(false);
-      this.paint();
+      this.#show();
     } else return;
     event.preventDefault();
     event.stopPropagation();
@@ -130,7 +131,7 @@ export class Pen {
     const { width: w, height: h } = this;
     this.box ??= [0.35 * w, 0.35 * h, 0.65 * w, 0.65 * h];
     this.canvas.focus();
-    this.paint();
+    this.#show();
   }
 
   #nudge([dx, dy], resize) {
@@ -144,6 +145,11 @@ export class Pen {
       [x1, y1, x2, y2] = [x1 + tx, y1 + ty, x2 + tx, y2 + ty];
     }
     this.box = [x1, y1, x2, y2];
+    this.#show();
+  }
+
+  #show() {
     this.paint();
+    this.changed();
   }
 }
