@@ -100,6 +100,8 @@ class Extraction:
     median_frames: int = 5  # length of the median filter over scores
     peak_ratio: float = 0.8  # of the highest peak: lower peaks are dropped
     extent_ratio: float = 0.7  # of its peak: a sighting extends while the score stays above this
+    # .. and the logit within this of its peak's, if not None: a ratio of saturated scores ends no sighting.
+    extent_drop: float | None = None
     box_median_frames: int = 3  # length of the median filter over boxes
 
     def __post_init__(self) -> None:
@@ -110,10 +112,13 @@ class Extraction:
 
     def scores(self, evidence: Evidence) -> np.ndarray:
         """[T] in [0, 1]"""
+        return expit(self._logits(evidence))
+
+    def _logits(self, evidence: Evidence) -> np.ndarray:
         logits = np.array(evidence.logits, np.float64)
         for first, last, loss in evidence.penalties:
             logits[first : last + 1] -= loss
-        return expit(self.gain * logits + self.shift)
+        return self.gain * logits + self.shift
 
     def smooth(self, scores: np.ndarray) -> np.ndarray:
         return median_filter(scores, self.median_frames, mode="nearest")
@@ -122,12 +127,16 @@ class Extraction:
         """Sightings in time order; those that overlap or touch are merged."""
         if not len(evidence):
             return []
-        scores = self.smooth(self.scores(evidence))
+        logits = self.smooth(self._logits(evidence))
+        scores = expit(logits)  # smoothing commutes with it
         # Padding with -1 lets a maximum at the first or last frame be a peak.
         peaks = find_peaks(np.pad(scores, 1, constant_values=-1.0))[0] - 1
         spans: list[tuple[int, int, float]] = []  # first frame, last frame, score of the peak
         for peak in peaks[scores[peaks] >= self.peak_ratio * scores.max()]:
-            first, last = _extent(scores, peak, self.extent_ratio * scores[peak])
+            within = scores >= self.extent_ratio * scores[peak]
+            if self.extent_drop is not None:
+                within &= logits >= logits[peak] - self.gain * self.extent_drop
+            first, last = _extent(within, peak)
             for start, end in evidence.extents:
                 if start <= peak <= end:
                     first, last = min(first, start), max(last, end)
@@ -172,10 +181,11 @@ class Confidence:
         return float(expit(self.slope * (peak - self.search_length_penalty * np.log(minutes)) + self.offset))
 
 
-def _extent(scores: np.ndarray, peak: int, least: float) -> tuple[int, int]:
-    below = np.flatnonzero(scores < least)
-    before, after = below[below < peak], below[below > peak]
+def _extent(within: np.ndarray, peak: int) -> tuple[int, int]:
+    """The run of frames around a peak that are `within` [T] its extent."""
+    out = np.flatnonzero(~within)
+    before, after = out[out < peak], out[out > peak]
     return (
         int(before[-1]) + 1 if len(before) else 0,
-        int(after[0]) - 1 if len(after) else len(scores) - 1,
+        int(after[0]) - 1 if len(after) else len(within) - 1,
     )
