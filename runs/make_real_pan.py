@@ -2,9 +2,9 @@
 
     python runs/make_real_pan.py --real-dev real_dev --out real_pan
 
-Things leave by the edge of the frame and come back, are cut by it, and no cut ends a sighting. `real_dev` has
-the VQ2D schema and a segments.json: {clip_uid: [{shot, start_frame, end_frame, source_start, is_target}]} in
-frames of 25 fps; an annotated object has the name of its shot. What is made of it may be used as it may.
+Things leave by the edge of the frame, are cut by it and come back; few sightings end with a cut. `real_dev`
+has the VQ2D schema and a segments.json: {clip_uid: [{shot, start_frame, end_frame, source_start, is_target}]}
+in frames of 25 fps; an annotated object has the name of its shot. What is made of it may be used as it may.
 
 A shot is played forward and backward, one annotated frame (5 fps) per frame of the result, so that every box
 is an annotated one, mapped through the window.
@@ -59,6 +59,7 @@ SMALL_WEIGHT = 3.0  # of shots with such things when shots are chosen
 PATHS = 200  # drawn for each shot, of which the one nearest to what is wanted is taken
 IN_VIEW = (0.3, 0.6)  # wanted share of the time that the thing is in view
 ABSENT = 4  # questions of one video about things that are not in it
+OWN = "own_"  # begins the names of query pictures that are the source's own
 HELD_OUT = 10  # source frames between a query picture and anything that is shown
 
 
@@ -326,8 +327,14 @@ def _questions(
             crop = pictures.of(shot, uid, played, rng)
             if crop is not None:
                 turned = float(np.rad2deg(np.abs(roll[slice(*asked.answer)]).max()))
-                names = {"object_title": source.titles[shot], "object_uid": shot}
-                asked_sets.append(query_set(asked, runs, boxes, crop, **names, tilted=turned > TILTED_DEG))
+                fields = {
+                    "object_title": source.titles[shot],
+                    "object_uid": shot,
+                    "tilted": turned > TILTED_DEG,
+                    # "own": the source's picture, which is cut to the thing with a margin
+                    "query_source": "own" if OWN in crop["image"] else "whole_frame",
+                }
+                asked_sets.append(query_set(asked, runs, boxes, crop, **fields))
     return clip(_name(uid), total, asked_sets)
 
 
@@ -395,7 +402,7 @@ class _Pictures:
 
     def _own(self, question: Question) -> dict[str, Any]:
         assert question.crop.image and question.crop.image_box
-        name = f"own_{question.crop.image.stem}"
+        name = f"{OWN}{question.crop.image.stem}"
         return save_picture(self.out, name, read_picture(question.crop.image), question.crop.image_box)
 
 

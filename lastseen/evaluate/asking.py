@@ -23,7 +23,7 @@ WAYS = ("photo", "margin", "crop")
 MARGIN = 0.4  # of the box's longer side, on every side
 TEXTURE_SIDE_PX = 64  # longer side of the crop whose texture is measured
 # A third of the questions of real_pan and photo_pan (docs/evaluation.md) have less texture than this.
-PLAIN_TEXTURE = 10.0
+PLAIN_TEXTURE = 11.7
 LUMINANCE = (0.299, 0.587, 0.114)  # of sRGB values (Rec. 601)
 
 
