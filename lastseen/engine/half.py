@@ -55,7 +55,7 @@ def half_precision(model: Model, dtype: torch.dtype) -> Model:
             _folded(model.correspondence, dtype),
             propagation,
             head,
-            copy.deepcopy(model.prior),  # two numbers, in float32
+            copy.deepcopy(model.prior),  # two or four numbers, in float32
         ).eval()
     reduce, correspondence = _folded(model.reduce, dtype), _folded(model.correspondence, dtype)
     return HalfVQLoC(model.config, backbone, reduce, correspondence, propagation, head).eval()

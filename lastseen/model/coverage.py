@@ -39,7 +39,7 @@ def coverage(cosine: Tensor, weights: Tensor, sides: Sequence[int]) -> Tensor:
 
 
 def _best_in_windows(cosine: Tensor, largest: int) -> Iterator[tuple[int, Tensor]]:
-    """Sides of windows, and the maximum of [.., h, w] in the window around each place."""
+    """Sides of windows, and the maximum of [b, t, k, h, w] in the window around each place."""
     best = cosine
     yield 1, best
     for smaller, side in pairwise(WINDOW_SIDES):
@@ -53,8 +53,11 @@ def _best_in_windows(cosine: Tensor, largest: int) -> Iterator[tuple[int, Tensor
 
 
 def _union(best: Tensor, reach: int, along: int) -> Tensor:
-    """Of each two windows `reach` before and after a place, the higher maximum."""
-    padding = (reach, reach) if along == -1 else (0, 0, reach, reach)
-    padded = F.pad(best, padding, value=-1.0)
+    """Of each two windows `reach` before and after a place, the higher maximum.
+
+    The window of a place beyond the border still contains places inside: it is the one at the border.
+    """
+    padding = (reach, reach, 0, 0) if along == -1 else (0, 0, reach, reach)
+    padded = F.pad(best.flatten(0, 1), padding, mode="replicate").unflatten(0, best.shape[:2])
     length = best.shape[along]
     return torch.maximum(padded.narrow(along, 0, length), padded.narrow(along, 2 * reach, length))

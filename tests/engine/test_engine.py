@@ -33,6 +33,7 @@ CONFIGS = {
     "three layers, no anchors": replace(SMALL, spatial_layers=3, anchors=False),
     "conv": replace(SMALL, fusion="conv"),
     "similarity maps": SMALL_MAPS,
+    "similarity maps with coverage": replace(SMALL_MAPS, coverage_windows=(0.5, 1.0, 2.0)),
     "similarity maps, no skip": replace(SMALL_MAPS, skip_connection=False, query_size=56, anchors=False),
 }
 
@@ -78,7 +79,8 @@ def test_folding_and_fusing_do_not_change_a_model(config):
 @torch.inference_mode()
 def test_every_model_computes_in_half_precision():
     frames = torch.from_numpy(np.stack([texture(i, 90, 60, 8) for i in range(2)]))
-    for model in (random_model(SMALL), random_model(SMALL_MAPS), quick_localizer().model):
+    covering = CONFIGS["similarity maps with coverage"]
+    for model in (*map(random_model, (SMALL, SMALL_MAPS, covering)), quick_localizer().model):
         half = half_precision(model, torch.bfloat16)
         assert half.title == model.title
         features, query = half.encode_frames(frames), half.encode_query(frames[0], Box(20, 10, 60, 50))
@@ -89,7 +91,7 @@ def test_every_model_computes_in_half_precision():
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("config", [SMALL, SMALL_MAPS, CONFIGS["similarity maps, no skip"]], ids=range(3))
+@pytest.mark.parametrize("config", [SMALL, *(CONFIGS[name] for name in CONFIGS if "maps" in name)])
 def test_clips_of_a_run_get_the_predictions_of_each_alone(config):
     model = random_model(config)
     channels = config.dim if config is SMALL else config.backbone.channels
@@ -107,8 +109,9 @@ def test_clips_of_a_run_get_the_predictions_of_each_alone(config):
 
 
 @torch.inference_mode()
-def test_a_run_of_clips_can_be_traced_by_the_compiler_as_one_graph():
-    model = random_model(replace(SMALL_MAPS, clip_length=4))
+@pytest.mark.parametrize("windows", [(), (0.5, 1.0, 2.0)], ids=["without", "with coverage"])
+def test_a_run_of_clips_can_be_traced_by_the_compiler_as_one_graph(windows):
+    model = random_model(replace(SMALL_MAPS, clip_length=4, coverage_windows=windows))
     query = model.encode_query_pictures(random_query(SMALL_MAPS)).row(0)
     features = torch.randn(6, 32, SMALL_MAPS.side, SMALL_MAPS.side)
     traced = torch.compile(model.localize_run, backend="eager", fullgraph=True, dynamic=False)
