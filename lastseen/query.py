@@ -48,13 +48,24 @@ class View:
 
 
 def cut_around(picture: Any, box: Box, margin: float) -> tuple[Any, Box]:
-    """The part of a picture [h, w, 3] around a box and the box in it; `margin`, in units of the box's longer
-    side, is added on every side, up to the picture's edges. The picture is an array or a tensor."""
+    """The part of a picture [h, w, 3] (array or tensor) around a box, and the thing's box in it.
+
+    `margin`, in units of the box's longer side, is added on every side, up to the picture's edges. Without one
+    all of the part is the thing. The part has whole pixels, LEAST_SIDE_PX or more along each side.
+    """
     height, width = picture.shape[:2]
     more = margin * max(box.width, box.height)
-    left, top = max(0, math.floor(box.x1 - more)), max(0, math.floor(box.y1 - more))
-    right, bottom = min(width, math.ceil(box.x2 + more)), min(height, math.ceil(box.y2 + more))
-    return picture[top:bottom, left:right], box.shifted(-left, -top)
+    left, right = _whole_pixels(box.x1 - more, box.x2 + more, width)
+    top, bottom = _whole_pixels(box.y1 - more, box.y2 + more, height)
+    part = picture[top:bottom, left:right]
+    return part, box.shifted(-left, -top) if margin else Box(0, 0, right - left, bottom - top)
+
+
+def _whole_pixels(low: float, high: float, side: int) -> tuple[int, int]:
+    """First pixel and stop of [low, high] in a picture's side, with room for LEAST_SIDE_PX."""
+    first, stop = max(0, math.floor(low)), min(side, math.ceil(high))
+    first = max(0, min(first, side - LEAST_SIDE_PX))
+    return first, min(side, max(stop, first + LEAST_SIDE_PX))
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
-from lastseen.box import Box
 from lastseen.evaluate.metrics import SIZE_CLASSES
-from lastseen.query import LEAST_SIDE_PX, Query, View
+from lastseen.query import Query, View, cut_around
 from lastseen.track import ResponseTrack
 
 WAYS = ("photo", "margin", "crop")
@@ -34,7 +32,7 @@ def asked_as(query: Query, way: str) -> Query:
     if way == "photo":
         return query
     margin = MARGIN if way == "margin" else 0.0
-    return replace(query, views=tuple(_cut(view, margin) for view in query.views))
+    return replace(query, views=tuple(View(*cut_around(view.picture, view.box, margin)) for view in query.views))
 
 
 def texture(view: View) -> float:
@@ -57,26 +55,6 @@ def is_small(truth: ResponseTrack) -> bool:
     """By the largest box of the true track, as the metrics count it."""
     low, high = SIZE_CLASSES["small"]
     return low <= max(box.area for box in truth.boxes) < high
-
-
-def _cut(view: View, margin: float) -> View:
-    """The picture cut to whole pixels around the box and its margin."""
-    height, width = view.picture.shape[:2]
-    around = margin * max(view.box.width, view.box.height)
-    x1, y1, x2, y2 = view.box.xyxy
-    left, right = _whole(x1 - around, x2 + around, width)
-    top, bottom = _whole(y1 - around, y2 + around, height)
-    picture = view.picture[top:bottom, left:right]
-    if not margin:
-        return View(picture, Box(0, 0, right - left, bottom - top))
-    return View(picture, view.box.shifted(-left, -top))
-
-
-def _whole(low: float, high: float, side: int) -> tuple[int, int]:
-    """Whole pixels that hold [low, high] inside a picture; at least as many as a query needs."""
-    first, stop = max(math.floor(low), 0), min(math.ceil(high), side)
-    first = max(0, min(first, stop - LEAST_SIDE_PX))
-    return first, max(stop, first + LEAST_SIDE_PX)
 
 
 def _resized(plane: np.ndarray, longer_px: int) -> np.ndarray:

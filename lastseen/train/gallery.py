@@ -148,10 +148,7 @@ def good_frames(walk: AnnotatedWalk, thing: int) -> list[int]:
 def asked_with(picture: Tensor, box: Box, rng: np.random.Generator) -> tuple[Tensor, Box]:
     """The picture, or the part of it that is asked with, and the thing's box in it"""
     margin = list(WAYS)[rng.choice(len(WAYS), p=list(WAYS.values()))]
-    if margin is None:
-        return picture, box
-    part, inside = cut_around(picture, box, margin)
-    return part, Box(0, 0, part.shape[1], part.shape[0]) if margin == 0 else inside
+    return (picture, box) if margin is None else cut_around(picture, box, margin)
 
 
 def square_views(picture: Tensor, box: Box, scales: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
