@@ -71,19 +71,18 @@ def augment_clip(
     frames: Tensor, boxes_unit: Tensor, visible: Tensor, config: AugmentConfig, generator: torch.Generator
 ) -> AugmentedClip:
     """Augment frames [t, 3, h, w] in [0, 1] with boxes [t, 4] in their unit square and visible [t]."""
-    is_sliver = torch.zeros_like(visible)
+    left = torch.ones_like(boxes_unit[..., 0])  # share of each box that crop and roll leave in the picture
     height, width = frames.shape[-2:]
     if config.crop_scale < 1:
         crop = draw_crop(width, height, config, generator)
         frames = cropped(frames, crop)
         boxes_unit, left = boxes_in_crop(boxes_unit, crop, width, height)
-        is_sliver = visible & (left > 0) & (left < config.least_left)
-        visible = visible & (left >= config.least_left)
     if _chance(config.roll, generator):
         angle = math.radians(config.roll_degrees * (2 * _uniform(generator) - 1))
-        frames, boxes_unit, left = rolled(frames, boxes_unit, angle)
-        is_sliver |= visible & (left > 0) & (left < config.least_left)
-        visible = visible & (left >= config.least_left)
+        frames, boxes_unit, of_rest = rolled(frames, boxes_unit, angle)
+        left = left * of_rest
+    is_sliver = visible & (left > 0) & (left < config.least_left)
+    visible = visible & (left >= config.least_left)
     if _chance(config.flip, generator):
         frames, boxes_unit = flipped(frames, boxes_unit)
     return AugmentedClip(augment_colours(frames, config, generator), boxes_unit, visible, is_sliver)

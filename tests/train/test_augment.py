@@ -1,5 +1,6 @@
 """Augmentation moves boxes with the pixels, and depends on its generator alone."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from lastseen.train.augment import (
     NO_AUGMENT,
+    ROLL_ZOOM,
     AugmentConfig,
     Crop,
     augment_clip,
@@ -18,6 +20,7 @@ from lastseen.train.augment import (
     hue_turned,
     jittered,
     luma,
+    rolled,
 )
 
 EVERYTHING = AugmentConfig(hue=0.05, grey=0.5, blur=0.5, degrade=0.5, noise=0.5, query_jitter=True)
@@ -54,6 +57,79 @@ def test_a_box_moves_with_its_pixels():
             if shown:
                 # Two pixels: the crop is enlarged, so an edge may blur over one.
                 assert torch.allclose(bright_box(frame), box, atol=2 / 90), (bright_box(frame), box)
+
+
+def ellipses_of(boxes, height=120, width=200):
+    """`clip_of` with ellipses that touch the boxes' sides."""
+    frames, unit, visible = clip_of(boxes, height, width)
+    rows, columns = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    for frame, (x1, y1, x2, y2) in zip(frames, boxes):
+        x, y = (2 * columns - x1 - x2) / (x2 - x1), (2 * rows - y1 - y2) / (y2 - y1)
+        frame[:] = torch.where(x**2 + y**2 <= 1, 1.0, 0.1)
+    return frames, unit, visible
+
+
+def test_an_ellipse_that_was_rolled_fills_its_box():
+    sides = torch.tensor([200, 120, 200, 120])
+    frames, boxes, _ = ellipses_of([(80, 40, 130, 60), (70, 30, 90, 80), (110, 50, 140, 80)])
+    for degrees in (-35, -20, -3, 0, 10, 35, 90, 180):
+        turned, where, left = rolled(frames, boxes, math.radians(degrees))
+        assert turned.shape == frames.shape
+        assert left.tolist() == pytest.approx([1, 1, 1])
+        for frame, box in zip(turned, where):
+            assert bright_box(frame) * sides == pytest.approx(box * sides, abs=2), degrees
+
+
+def test_a_roll_by_nothing_only_enlarges_about_the_middle():
+    frames, boxes, _ = ellipses_of([(80, 40, 130, 60)])
+    turned, where, left = rolled(frames, boxes, 0.0)
+    assert torch.allclose(where, (boxes - 0.5) * ROLL_ZOOM + 0.5)
+    assert left.item() == pytest.approx(1)
+    assert (turned > 0.55).sum().item() == pytest.approx(
+        ROLL_ZOOM**2 * (frames > 0.55).sum().item(), rel=0.05
+    )
+    middle = torch.tensor([[0.4, 0.4, 0.6, 0.6]])
+    for angle in (0.3, -0.3):  # what is in the middle stays there
+        _, where, _ = rolled(frames, middle, angle)
+        assert (where[:, :2] + where[:, 2:]) / 2 == pytest.approx(0.5 * torch.ones(1, 2))
+
+
+def test_what_a_roll_takes_out_of_the_picture_is_not_left():
+    frames = torch.zeros(3, 3, 100, 100)
+    boxes = torch.tensor([[0.45, 0.45, 0.55, 0.55], [0.0, 0.4, 0.2, 0.6], [0.0, 0.0, 0.1, 0.1]])
+    _, where, left = rolled(frames, boxes, math.pi / 4)
+    assert left[0].item() == pytest.approx(1)
+    assert left[2].item() == 0  # a corner leaves a square that is turned by 45 degrees
+    assert (where >= 0).all() and (where <= 1).all()
+    _, where, left = rolled(frames, boxes, 0.0)
+    # From -0.075 to 0.155 after the zoom.
+    assert left[1].item() == pytest.approx(0.155 / 0.23, abs=1e-3)
+    assert where[1, 0].item() == 0
+    # In a clip: the middle is always seen, the edge for the most part, of the corner a sliver or nothing.
+    config = replace(NO_AUGMENT, roll=1.0, roll_degrees=60.0)
+    ends = [augment_clip(frames, boxes, torch.ones(3) > 0, config, generator(seed)) for seed in range(60)]
+    assert all(end.visible[0] for end in ends)
+    assert sum(end.visible[1].item() for end in ends) > 40
+    assert {(e.visible[2].item(), e.is_sliver[2].item()) for e in ends} == {(False, True), (False, False)}
+    assert not any((e.visible & e.is_sliver).any() for e in ends)
+
+
+def test_crop_and_roll_together_leave_the_product_of_what_each_leaves():
+    """A third left by the crop, and of that a third by the roll, is a sliver and not two times enough."""
+    config = replace(NO_AUGMENT, crop_scale=0.3, roll=1.0)
+    frames, boxes = torch.zeros(1, 3, 100, 100), torch.tensor([[0.0, 0.0, 0.4, 0.4]])
+    kinds = set()
+    for seed in range(300):
+        drawn = generator(seed)
+        cut, kept = boxes_in_crop(boxes, draw_crop(100, 100, config, drawn), 100, 100)
+        torch.rand((), generator=drawn)  # whether to roll
+        angle = math.radians(config.roll_degrees * (2 * torch.rand((), generator=drawn).item() - 1))
+        of_rest = rolled(frames, cut, angle)[2]
+        clip = augment_clip(frames, boxes, torch.ones(1) > 0, config, generator(seed))
+        left = (kept * of_rest).item()
+        assert (clip.visible.item(), clip.is_sliver.item()) == (left >= 0.25, 0 < left < 0.25)
+        kinds.add((min(kept.item(), of_rest.item()) >= 0.25, clip.visible.item()))
+    assert kinds == {(True, True), (True, False), (False, False)}
 
 
 def test_flips_and_crops_both_happen_and_are_one_draw_for_the_clip():
