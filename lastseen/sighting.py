@@ -109,6 +109,9 @@ class Extraction:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number, 1 or more, got {value}")
+        drop = self.extent_drop
+        if not (drop is None or (isinstance(drop, (int, float)) and 0 < drop < np.inf)):
+            raise ValueError(f"extent_drop must be a number above 0, or null, got {drop!r}")
 
     def scores(self, evidence: Evidence) -> np.ndarray:
         """[T] in [0, 1]"""

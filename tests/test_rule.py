@@ -42,6 +42,23 @@ def test_a_rule_goes_to_json_and_back(tmp_path):
     assert Rule.from_dict(json.loads(json.dumps(Rule().to_dict()))) == Rule()
 
 
+def test_a_rule_with_a_drop_goes_to_json_and_back_and_files_without_one_have_none(tmp_path):
+    for drop in (None, 2.0):
+        folder = tmp_path / str(drop)
+        folder.mkdir()
+        rule = Rule(extraction=Extraction(extent_drop=drop))
+        save_rule(rule, folder)
+        assert load_rule(folder) == rule
+        assert load_rule(folder).extraction.extent_drop == drop
+    old = Rule(extraction=Extraction(gain=0.7)).to_dict()
+    del old["extraction"]["extent_drop"]
+    assert Rule.from_dict(old) == Rule(extraction=Extraction(gain=0.7))
+    assert Rule.from_dict(VERSION_1).extraction.extent_drop is None
+    (tmp_path / "rule.json").write_text(json.dumps({**old, "extraction": {"extent_drop": "2"}}))
+    with pytest.raises(WeightsError, match="extent_drop must be a number above 0, or null, got '2'"):
+        load_rule(tmp_path)
+
+
 def test_a_model_without_a_rule_has_the_default(tmp_path):
     assert load_rule(tmp_path) == Rule()
 

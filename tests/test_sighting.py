@@ -156,3 +156,44 @@ def test_evidence_of_a_trimmed_recording_is_delayed_as_a_whole():
     assert (whole.extents, whole.penalties) == (((15, 24),), ((27, 32, 1.0),))
     extraction = Extraction()
     assert np.array_equal(extraction.scores(whole)[7:], extraction.scores(trimmed))
+
+
+def saturated(valley: float, gap: int = 5) -> Evidence:
+    """Two peaks of a logit of 8 with a valley between, and a logit of -8 around them."""
+    logits = np.array([-8.0] * 10 + [8.0] * 6 + [8.0 - valley] * gap + [8.0] * 6 + [-8.0] * 10)
+    return Evidence(fps=5.0, boxes_px=np.tile([0.0, 0.0, 10.0, 10.0], (len(logits), 1)), logits=logits)
+
+
+def test_a_drop_of_the_logit_ends_a_sighting_that_no_ratio_of_saturated_scores_does():
+    assert seen_spans(saturated(3.0)) == [(10, 26)]
+    assert seen_spans(saturated(3.0), extent_drop=2.0) == [(10, 15), (21, 26)]
+    assert seen_spans(saturated(3.0), extent_drop=4.0) == [(10, 26)]
+    assert seen_spans(saturated(1.0), extent_drop=2.0) == [(10, 26)]
+
+
+def test_the_drop_is_of_the_models_logit_whatever_the_gain_and_shift():
+    for gain, shift in ((0.5, 0.0), (2.0, 0.0), (1.0, 3.0)):
+        assert seen_spans(saturated(3.0), extent_drop=2.0, gain=gain, shift=shift) == [(10, 15), (21, 26)]
+        assert seen_spans(saturated(3.0), extent_drop=4.0, gain=gain, shift=shift) == [(10, 26)]
+
+
+def test_a_valley_shorter_than_the_median_filter_ends_nothing():
+    assert seen_spans(saturated(3.0, gap=2), extent_drop=2.0) == [(10, 23)]
+
+
+def test_a_drop_does_not_lengthen_what_the_ratio_ends():
+    low = evidence(LOW + HIGH + [0.5] * 6 + LOW)  # a logit of 2.2 and then 0
+    assert seen_spans(low) == seen_spans(low, extent_drop=100.0) == [(10, 15)]
+
+
+def test_frames_on_which_the_model_did_not_run_are_no_sighting_with_a_drop():
+    delayed = saturated(3.0).delayed(7)
+    assert seen_spans(delayed, extent_drop=2.0) == [(17, 22), (28, 33)]
+    nothing = Evidence(fps=5.0, boxes_px=np.zeros((4, 4)), logits=np.full(4, -np.inf))
+    assert seen_spans(nothing, extent_drop=2.0) == []
+
+
+def test_a_drop_is_a_number_above_zero_or_none():
+    for wrong in (0, -1.0, float("nan"), float("inf"), "2"):
+        with pytest.raises(ValueError, match="extent_drop must be a number above 0, or null"):
+            Extraction(extent_drop=wrong)
