@@ -50,8 +50,8 @@ class View:
 def cut_around(picture: Any, box: Box, margin: float) -> tuple[Any, Box]:
     """The part of a picture [h, w, 3] (array or tensor) around a box, and the thing's box in it.
 
-    `margin`, in units of the box's longer side, is added on every side, up to the picture's edges. Without one
-    all of the part is the thing. The part has whole pixels, LEAST_SIDE_PX or more along each side.
+    `margin`, in units of the box's longer side, is added on every side, up to the picture's edges. Without
+    one all of the part is the thing. The part has whole pixels, LEAST_SIDE_PX or more along each side.
     """
     height, width = picture.shape[:2]
     more = margin * max(box.width, box.height)

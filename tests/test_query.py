@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from videos import number_in, pictures, write_video
 
 from lastseen.box import Box
 from lastseen.errors import QueryError
-from lastseen.query import Query
+from lastseen.query import LEAST_SIDE_PX, Query, cut_around
 from lastseen.video import Video
 
 
@@ -112,3 +113,45 @@ def test_a_query_needs_a_picture():
         Query.from_images([])
     with pytest.raises(QueryError, match="uint8"):
         Query.from_array(np.zeros((10, 10, 3)))
+
+
+def numbered(height=40, width=60):
+    """Every pixel is different."""
+    return np.arange(height * width * 3).reshape(height, width, 3)
+
+
+def test_a_picture_is_cut_around_a_box_with_a_margin_of_its_longer_side():
+    part, box = cut_around(numbered(), Box(20, 10, 30, 15), 0.5)
+    assert np.array_equal(part, numbered()[5:20, 15:35])
+    assert box == Box(5, 5, 15, 10)
+
+
+def test_a_cut_ends_at_the_pictures_edges_and_the_box_shows_the_same_pixels():
+    for x1, y1, x2, y2 in ((0, 0, 10, 8), (50, 30, 60, 40), (2, 28, 12, 39)):
+        part, box = cut_around(numbered(), Box(x1, y1, x2, y2), 0.4)
+        a, b, c, d = map(int, box.xyxy)
+        assert np.array_equal(part[b:d, a:c], numbered()[y1:y2, x1:x2])
+        assert part.size < numbered().size
+
+
+def test_without_a_margin_all_of_the_cut_is_the_thing():
+    part, box = cut_around(numbered(), Box(20.4, 10.6, 29.2, 14.1), 0.0)
+    assert np.array_equal(part, numbered()[10:15, 20:30])
+    assert box == Box(0, 0, 10, 5)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.4])
+def test_a_cut_is_never_smaller_than_a_query_may_be(margin):
+    """Also at the last pixels, and of a box that reaches beyond them."""
+    for x1, y1 in ((0, 0), (59.5, 39.5), (59.5, 20), (60, 40), (-3, -3)):
+        part, box = cut_around(numbered(), Box(x1, y1, x1 + 0.3, y1 + 0.3), margin)
+        assert min(part.shape[:2]) == LEAST_SIDE_PX
+        if not margin:
+            assert Query.from_array(part.astype(np.uint8), box)
+
+
+def test_tensors_are_cut_as_arrays_are():
+    for margin in (0.0, 0.4):
+        array, box = cut_around(numbered(), Box(20, 10, 30, 15), margin)
+        tensor, same = cut_around(torch.from_numpy(numbered()), Box(20, 10, 30, 15), margin)
+        assert np.array_equal(tensor.numpy(), array) and same == box

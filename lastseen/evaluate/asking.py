@@ -32,7 +32,8 @@ def asked_as(query: Query, way: str) -> Query:
     if way == "photo":
         return query
     margin = MARGIN if way == "margin" else 0.0
-    return replace(query, views=tuple(View(*cut_around(view.picture, view.box, margin)) for view in query.views))
+    views = (View(*cut_around(view.picture, view.box, margin)) for view in query.views)
+    return replace(query, views=tuple(views))
 
 
 def texture(view: View) -> float:

@@ -58,6 +58,7 @@ def _union(best: Tensor, reach: int, along: int) -> Tensor:
     The window of a place beyond the border still contains places inside: it is the one at the border.
     """
     padding = (reach, reach, 0, 0) if along == -1 else (0, 0, reach, reach)
-    padded = F.pad(best.flatten(0, 1), padding, mode="replicate").unflatten(0, best.shape[:2])
+    padded = F.pad(best.flatten(0, 1), padding, mode="replicate")
+    padded = padded.view(*best.shape[:2], *padded.shape[1:])
     length = best.shape[along]
     return torch.maximum(padded.narrow(along, 0, length), padded.narrow(along, 2 * reach, length))
