@@ -152,7 +152,7 @@ class _Run:
         self.learning = {name: p for name, p in both.named_parameters() if p.requires_grad}
         groups: list[dict[str, Any]] = [
             {"params": [p for p in backbone.parameters() if p.requires_grad], "factor": 1.0},
-            # Two numbers that set the scale of all logits: they must converge first.
+            # Numbers that set the scale of all logits: they must converge first.
             {"params": list(self.scorer.parameters()), "factor": 125.0, "weight_decay": 0.0},
         ]
         self.optimiser = adamw(groups, lr=config.lr, weight_decay=config.weight_decay)

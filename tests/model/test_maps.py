@@ -124,6 +124,37 @@ def test_a_query_crop_shows_the_thing_where_it_says():
                 assert max(c - a, d - b) == pytest.approx(112 * scale, abs=3)
 
 
+def steps(picture):
+    """Mean absolute difference of neighbouring pixels of [.., h, w], along both sides."""
+    return max(picture.diff(dim=side).abs().mean().item() for side in (-1, -2))
+
+
+def test_beyond_the_picture_a_crop_is_smooth_and_the_picture_itself_is_unchanged():
+    """Noise, so that repeated edges would be sharp streaks."""
+    picture = torch.randint(
+        0, 256, (60, 60, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    size, own = 120, picture.permute(2, 0, 1) / 255
+    crop = query_crop(picture, Box(0, 0, 60, 60), size, 0.5)[0]  # 120 px around a picture of 60 px
+    assert torch.equal(crop[:, 30:90, 30:90], own)
+    streak = own[:, 0].diff(dim=-1).abs().mean().item()  # as wide as the blur, beyond the upper edge
+    for beyond in (crop[:, :20], crop[:, 100:], crop[:, :, :20], crop[:, :, 100:]):
+        assert steps(beyond) < 0.1 * streak
+        assert 0.3 < beyond.mean() < 0.7  # of the picture's colours, not black
+    # Only on one side: the thing at the picture's left edge.
+    crop = query_crop(picture, Box(0, 20, 20, 40), size, 0.5)[0]  # the square is 40 px from (-10, 10)
+    expected = F.interpolate(own[None, :, 10:50, :30], (120, 90), mode="bilinear", antialias=True)[0]
+    torch.testing.assert_close(crop[:, :, 30:], expected)
+    assert steps(crop[:, :, :20]) < 0.3 * steps(crop[:, :, 30:])
+
+
+def test_a_crop_inside_the_picture_is_that_part_of_it():
+    picture = torch.randint(0, 256, (100, 100, 3), dtype=torch.uint8)
+    for scale, box in ((0.5, Box(30, 30, 70, 70)), (1.0, Box(10, 10, 90, 90))):
+        crop = query_crop(picture, box, 80, scale)[0]
+        assert torch.equal(crop, picture[10:90, 10:90].permute(2, 0, 1) / 255)
+
+
 def test_patches_inside_a_box_are_those_whose_middle_is_in_it():
     boxes = torch.tensor([[0.0, 0.0, 0.5, 1.0], [0.3, 0.3, 0.31, 0.31]])
     inside = patches_inside(boxes, 4)

@@ -16,6 +16,7 @@ from lastseen.cli import main
 from lastseen.errors import TrainError
 from lastseen.model import Backbone, BackboneConfig
 from lastseen.model.inputs import MEAN, STD
+from lastseen.train import backbone_stage
 from lastseen.train.backbone_stage import (
     BackboneStageConfig,
     PatchScorer,
@@ -147,6 +148,96 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     finished = train_backbone(QUICK, Squares(), None, start=tiny_backbone(), folder=folders[0])
     assert all(torch.equal(value, theirs[name]) for name, value in finished.state_dict().items())
     assert whole.blocks[1].mlp.fc1.weight.ne(tiny_backbone().blocks[1].mlp.fc1.weight).any()
+
+
+def without_gradients(monkeypatch):
+    """Every step has a loss that does not depend on the weights."""
+
+    def loss(backbone, scorer, *_):
+        parameters = [*backbone.parameters(), *scorer.parameters()]
+        return sum(0.0 * p.sum() for p in parameters if p.requires_grad), torch.zeros(())
+
+    monkeypatch.setattr(backbone_stage, "patch_loss", loss)
+
+
+def moved_by(run, distance):
+    """All weights that learn, moved away from where they are."""
+    with torch.no_grad():
+        for parameter in run._trained:
+            parameter.add_(distance)
+
+
+def test_without_gradients_weights_go_back_towards_the_start(monkeypatch):
+    without_gradients(monkeypatch)
+    config = replace(QUICK, lr=0.1, weight_decay=0.0, pull_to_start=2.0, warmup_steps=1, steps=100)
+    start = tiny_backbone()
+    run = backbone_stage._Run(config, start.shortened(2))
+    moved_by(run, 0.5)
+    away = [0.5]
+    for number in range(3):
+        run.step(number, [], np.random.default_rng(0))
+        away.append((run.backbone.blocks[1].mlp.fc1.weight - start.blocks[1].mlp.fc1.weight).mean().item())
+    rates = [1.0, 1.0, 98 / 99]  # of the learning rate in these steps
+    expected = 0.5 * np.cumprod([1, *(1 - 2 * 0.1 * rate for rate in rates)])
+    assert away == pytest.approx(expected.tolist(), rel=1e-3)
+    assert torch.equal(run.backbone.blocks[0].mlp.fc1.weight, start.blocks[0].mlp.fc1.weight)  # frozen
+    free = backbone_stage._Run(replace(config, pull_to_start=0.0), start.shortened(2))
+    moved_by(free, 0.5)
+    before = state_of(free.backbone)
+    free.step(0, [], np.random.default_rng(0))
+    assert all(torch.equal(value, before[name]) for name, value in free.backbone.state_dict().items())
+
+
+def test_a_resumed_run_is_pulled_towards_where_it_began(tmp_path, monkeypatch):
+    """Not towards the weights of the checkpoint."""
+    without_gradients(monkeypatch)
+    config = replace(QUICK, lr=0.1, weight_decay=0.0, pull_to_start=2.0, warmup_steps=0, steps=4)
+    folder = RunFolder(tmp_path / "run")
+    folder.claim({})
+    stopped = backbone_stage._Run(config, tiny_backbone().shortened(2))
+    moved_by(stopped, 0.5)
+    stopped.step(0, [], np.random.default_rng(0))
+    folder.save(1, stopped.checkpoint())
+    # 0.5 was reduced to 0.4 by that step; lr falls by a quarter with each, to 3, 2 and 1 quarters.
+    ended = train_backbone(config, Squares(), None, start=tiny_backbone(), folder=folder)
+    away = ended.blocks[1].mlp.fc1.weight - tiny_backbone().blocks[1].mlp.fc1.weight
+    torch.testing.assert_close(away, torch.full_like(away, 0.4 * 0.85 * 0.9 * 0.95), rtol=1e-3, atol=0)
+
+
+def test_pairs_drawn_in_advance_are_those_drawn_in_order():
+    def draw(step):
+        return backbone_stage._drawn(Squares(), None, QUICK, step)
+
+    for steps in (range(7), range(3, 5), range(0)):
+        in_advance = list(backbone_stage._in_advance(draw, steps))
+        assert len(in_advance) == len(steps)
+        for step, ((pairs,), rng) in zip(steps, in_advance, strict=True):
+            (expected,), same = draw(step)
+            for name in ("frames", "queries", "on_thing", "labels"):
+                assert torch.equal(getattr(pairs, name), getattr(expected, name))
+            assert rng.integers(2**31) == same.integers(2**31)
+
+
+def test_a_mistake_in_drawing_is_raised_at_its_step():
+    def draw(step):
+        if step == 2:
+            raise TrainError("no such walk")
+        return step
+
+    drawn = backbone_stage._in_advance(draw, range(9))
+    assert [next(drawn), next(drawn)] == [0, 1]
+    with pytest.raises(TrainError, match="no such walk"):
+        next(drawn)
+
+
+def test_drawing_is_not_far_ahead_of_training():
+    """Pairs of a step are large."""
+    asked = []
+    drawn = backbone_stage._in_advance(asked.append, range(100))
+    for _ in range(5):
+        next(drawn)
+    assert len(asked) <= 5 + 3
+    drawn.close()
 
 
 def test_a_saved_backbone_is_read_again_and_gives_the_same_features(tmp_path):

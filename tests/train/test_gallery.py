@@ -5,8 +5,18 @@ import pytest
 import torch
 from walks import BLUE, GREEN, RED, Thing, gallery_of, is_colour, moving, walk_of
 
+from lastseen.box import Box
 from lastseen.errors import TrainError
-from lastseen.train.gallery import APART, LEAST_SIDE_PX, VIEW_PX, VIEWS_A_WALK, Gallery, good_frames
+from lastseen.train.gallery import (
+    APART,
+    LEAST_SIDE_PX,
+    VIEW_PX,
+    VIEWS_A_WALK,
+    WAYS,
+    Gallery,
+    asked_with,
+    good_frames,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,6 +51,40 @@ def test_a_portrait_is_a_view_and_has_no_frame():
     assert gallery.records[number].frame is None
     assert gallery.view_boxes[number, 0].tolist() == pytest.approx([0, 0.25, 1, 0.75], abs=0.02)
     assert is_colour(gallery.views[number, 0, VIEW_PX // 2, VIEW_PX // 2] / 255, GREEN)
+
+
+def test_half_of_the_views_are_whole_pictures_and_the_rest_cuts():
+    picture, box = torch.zeros(84, 112, 3, dtype=torch.uint8), Box(40, 30, 70, 50)
+    rng, views = np.random.default_rng(0), 2000
+    asked = [asked_with(picture, box, rng) for _ in range(views)]
+    sizes = [tuple(part.shape[:2]) for part, _ in asked]
+    whole, margin, tight = (sizes.count(size) / views for size in ((84, 112), (44, 54), (20, 30)))
+    assert whole + margin + tight == 1
+    assert whole == pytest.approx(WAYS[None], abs=0.04) and WAYS[None] == 0.5
+    assert margin == pytest.approx(WAYS[0.4], abs=0.04)
+    assert tight == pytest.approx(WAYS[0.0], abs=0.04)
+    boxes = {tuple(part.shape[:2]): where for part, where in asked}
+    assert boxes == {(84, 112): box, (44, 54): Box(12, 12, 42, 32), (20, 30): Box(0, 0, 30, 20)}
+
+
+def test_nothing_is_shown_around_the_thing_of_a_tight_crop():
+    """At every scale: what is beyond its box is a repeated edge, so none of it tells the background."""
+    scales, box = (1.0, 0.5, 0.25), (40, 30, 80, 60)
+    census, frames = walk_of([Thing(name="a", colour=RED, boxes=[box])])
+    # A walk's number is the seed of its draws.
+    gallery = Gallery.of([census] * 30, [torch.from_numpy(frames)] * 30, scales)
+    kinds = set()
+    for boxes, shown in zip(gallery.view_boxes, gallery.view_shown, strict=True):
+        is_tight = torch.allclose(boxes, shown)
+        kinds.add(is_tight)
+        if is_tight:
+            assert boxes[0].tolist() == [0, 0, 1, 1]  # the whole square
+            longer = (boxes[:, 2:] - boxes[:, :2]).amax(1)
+            assert longer.tolist() == pytest.approx(scales, abs=0.02)
+        else:
+            sides = [(b[:, 2:] - b[:, :2]).prod(1) for b in (boxes, shown)]
+            assert (sides[1][1:] > 1.5 * sides[0][1:]).all()
+    assert kinds == {True, False}
 
 
 def test_good_frames_are_large_and_apart():
