@@ -8,9 +8,9 @@
     layers.3         320       16   attention in windows of 7 x 7
     neck             256       16   two convolutions
 
-Wu et al., "TinyViT: Fast Pretraining Distillation for Small Vision Transformers", 2022; the last reduction has
-stride 1, as in Zhang et al., "Faster Segment Anything: Towards Lightweight SAM for Mobile Applications", 2023.
-Parameter names are those of the published checkpoint. Any input size that is a multiple of 16 will do.
+Wu et al., "TinyViT: Fast Pretraining Distillation for Small Vision Transformers", 2022. The last reduction
+has stride 1, as in Zhang et al., "Faster Segment Anything: Towards Lightweight SAM for Mobile Applications",
+2023. Parameter names are those of the published checkpoint. Inputs may have any multiple of 16 as size.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class TwoWayLayer(nn.Module):
         self.cross_attn_image_to_token = Attention(dim, heads, dim // 2)
         self.norm1, self.norm2, self.norm3, self.norm4 = (nn.LayerNorm(dim) for _ in range(4))
 
-    def forward(self, tokens: Tensor, image: Tensor, prompts: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, tokens: Tensor, image: Tensor, prompts: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """`prompts` are the tokens as given; they are added again wherever tokens say where they are."""
         if self.first:  # without prompts and without a residual: tokens are the prompts still
             tokens = self.self_attn(tokens, tokens, tokens)
