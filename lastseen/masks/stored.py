@@ -117,8 +117,8 @@ def _published(source: Path) -> bytes:
                         return inside.read()
             return _missing(source)
         return source.read_bytes()
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
-        raise WeightsError(f"{source} cannot be read: {error}; get it again: {HOW_TO_GET}") from None
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError):
+        raise WeightsError(f"{source} cannot be read, or is damaged; get it again: {HOW_TO_GET}") from None
 
 
 def _missing(source: Path) -> bytes:
