@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -103,7 +103,7 @@ class VideoAccess:
             )
         return self._zoomed[window.key]
 
-    def pictures(self, start: int, stop: int) -> Iterator[np.ndarray]:
+    def pictures(self, start: int, stop: int) -> Generator[np.ndarray, None, None]:
         fps = self.encoder.fps
         start, stop = self.first + start, self.first + stop
         with closing(self.video().frames(fps, start_s=start / fps, end_s=stop / fps)) as frames:

@@ -102,6 +102,8 @@ class Reduction(nn.Module):
 class WindowAttention(nn.Module):
     """Attention among the positions of a window, with a learned bias for each distance."""
 
+    distance: Tensor  # [positions, positions] index of the bias
+
     def __init__(self, dim: int, heads: int, window: int) -> None:
         super().__init__()
         self.heads = heads

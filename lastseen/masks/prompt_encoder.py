@@ -45,5 +45,5 @@ class PromptEncoder(nn.Module):
     def forward(self, boxes_unit: Tensor) -> Tensor:
         """Boxes [n, 4] in the unit square of the canvas -> tokens [n, 2, dim]"""
         corners = self.pe_layer(boxes_unit.view(-1, 2, 2))
-        kind = torch.cat([self.point_embeddings[2].weight, self.point_embeddings[3].weight])
-        return corners + kind
+        which = torch.zeros(1, dtype=torch.long, device=corners.device)
+        return corners + torch.cat([corner(which) for corner in self.point_embeddings[2:]])

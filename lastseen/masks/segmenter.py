@@ -40,7 +40,8 @@ class MobileSamSegmenter:
     def __init__(
         self, model: MobileSam, *, device: str | torch.device = "cpu", input_px: int = 512, batch: int = 1
     ) -> None:
-        self.model = model.to(device, memory_format=torch.channels_last).eval()
+        self.model = model.to(device).eval()
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.device, self.input_px, self.batch = torch.device(device), input_px, batch
 
     @torch.inference_mode()
