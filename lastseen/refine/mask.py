@@ -29,7 +29,7 @@ class Mask:
     min_window_px: int = 64  # side of the smallest window
     prompt_ratio: float = 1.1  # sides of the prompt / sides of the box
     min_predicted_iou: float = 0.7  # of the mask with the true one, by the segmenter's own estimate
-    min_box_iou: float = 0.4  # of the mask's bounds with the box
+    min_box_iou: float = 0.3  # of the mask's bounds with the box
     max_area_ratio: float = 2.0  # of the mask's bounds to the box
     batch_frames: int = 16  # frames held at a time
 
