@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastseen.box import Letterbox
+from lastseen.box import Box, Letterbox
+from lastseen.masks import MaskBounds
 from lastseen.model import EncodedQuery, Model
 from lastseen.query import Footage
 from lastseen.refine.window import Window
@@ -36,6 +37,7 @@ class Encoder(Protocol):
     def localize_clip(
         self, features: Tensor, queries: list[EncodedQuery]
     ) -> tuple[np.ndarray, np.ndarray]: ...
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]: ...
 
 
 class VideoFeatures:
@@ -101,12 +103,21 @@ class VideoAccess:
             )
         return self._zoomed[window.key]
 
+    def pictures(self, start: int, stop: int) -> Generator[np.ndarray, None, None]:
+        fps = self.encoder.fps
+        start, stop = self.first + start, self.first + stop
+        with closing(self.video().frames(fps, start_s=start / fps, end_s=stop / fps)) as frames:
+            for frame in frames:
+                yield frame.image
+
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+        return self.encoder.segment(pictures, boxes)
+
     def _encoded(self, window: Window) -> Tensor:
         """Features of the window's crops, encoded in batches, since frames may be large."""
-        fps, parts = self.encoder.fps, []
-        start, stop = self.first + window.start, self.first + window.stop
-        with closing(self.video().frames(fps, start_s=start / fps, end_s=stop / fps)) as frames:
-            crops = window.crops(frame.image for frame in frames)
+        parts = []
+        with closing(self.pictures(window.start, window.stop)) as frames:
+            crops = window.crops(frames)
             while pictures := list(islice(crops, self.encoder.batch)):
                 parts.append(self.encoder.encode_pictures(pictures))
         return torch.cat(parts) if parts else torch.empty(0)

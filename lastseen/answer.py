@@ -70,7 +70,7 @@ class Answer:
     threshold: float = 0.5  # least confidence that counts as seen
     label: str = "thing"  # class name in formats that have classes
     steps: tuple[str, ...] = ()  # refinement steps that were run
-    video_missing: bool = False  # no zoom, since the video file was missing
+    video_missing: bool = False  # no zoom and no masks, since the video file was missing
 
     @property
     def found(self) -> bool:

@@ -36,6 +36,7 @@ SETTINGS = {
     "LASTSEEN_ENGINE": "what computes, like --engine",
     "LASTSEEN_WEIGHTS": "the model folder, like --weights",
     "LASTSEEN_INDEX": "the folder of the index, like --index",
+    "LASTSEEN_MODELS": "the folder of models that 'lastseen models add' added",
 }
 SCARCE_BYTES, LITTLE_BYTES = 200e6, 2e9
 REINSTALL = "install lastseen again: pip install --force-reinstall lastseen"

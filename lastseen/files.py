@@ -1,8 +1,9 @@
-"""Output files, written atomically: complete or not at all."""
+"""Output files, written atomically: complete or not at all. And where a user's own files are kept."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,3 +36,13 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
     finally:
         building.unlink(missing_ok=True)
+
+
+def user_folder(name: str) -> Path:
+    """A folder of this name in the user's data directory, by the custom of the operating system."""
+    home = Path.home()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "lastseen" / name
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "lastseen" / name
+    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "lastseen" / name

@@ -16,13 +16,16 @@ from torch import Tensor
 
 from lastseen.access import VideoAccess, VideoFeatures
 from lastseen.answer import Answer, ScoreCurve, VideoInfo
+from lastseen.box import Box
 from lastseen.clips import Clip, cut
 from lastseen.engine import DEFAULT, Engine, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
+from lastseen.masks import MaskBounds, MobileSamSegmenter, Segmenter, load_mobile_sam
 from lastseen.model import EncodedQuery, Model, Predictions, TrainedModel, TrainingFreeModel
 from lastseen.procedure import Procedure, Published, Standard
 from lastseen.query import Footage, Query
+from lastseen.refine import Mask
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
@@ -34,6 +37,7 @@ TRAINING_FREE = "training-free"  # in place of a folder: patch matching without 
 TRAINING_FREE_RULE = Rule(confidence=Confidence(slope=2.1, offset=-1.8))
 
 FRAMES_HELD = 64  # cache of frames that refinement encodes again: 50 MB
+SEGMENTED_AT_ONCE = 16  # on a GPU
 CLIPS_AT_ONCE = 16  # on a GPU; one by one on the CPU, which is as fast there
 
 Progress = Callable[[int, int], None]  # frames done, total frames
@@ -52,6 +56,7 @@ class Localizer:
         batch: int = 4,
         feature_dtype: torch.dtype | None = None,
         engine: str = DEFAULT,
+        segmenter: Segmenter | None = None,
     ) -> None:
         self.model = model
         self.procedure = procedure
@@ -60,6 +65,7 @@ class Localizer:
         self.batch = batch  # frames encoded at a time
         self.feature_dtype = feature_dtype or procedure.feature_dtype
         self.engine: Engine = make_engine(engine, model, self.device)
+        self._segmenter = segmenter
         self._fingerprints: dict[float, str] = {}  # by fps; cached, since hashing the weights is slow
         self._on_step: Callable[[], None] = _do_nothing
         self.clips_at_once = CLIPS_AT_ONCE if self.device.type == "cuda" else 1
@@ -74,6 +80,7 @@ class Localizer:
         threshold: float | None = None,
         skip: Collection[str] = (),
         engine: str | None = None,
+        masks: bool = False,
     ) -> Localizer:
         """The bundled model, one from a folder that `lastseen train` or `lastseen convert` wrote, or
         "training-free": plain matching on the bundled backbone.
@@ -81,7 +88,10 @@ class Localizer:
         `paper` follows the paper's procedure. `threshold` is the least confidence that counts as seen,
         `skip` names refinement steps to leave out; both default to the model's rule.
         `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
+        `masks` takes the boxes of an answer from masks; `lastseen models add mobile-sam` gets what it needs.
         """
+        if masks and paper:
+            raise LastSeenError("masks refine boxes, and the paper's procedure refines nothing: choose one")
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
         model: TrainedModel | TrainingFreeModel
@@ -92,9 +102,15 @@ class Localizer:
             model, rule = load_model(folder), load_rule(folder)
         if threshold is not None:
             rule = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
-        procedure = Published() if paper else Standard(rule.without(skip))
+        if masks:
+            rule = rule.with_mask()
+        rule = rule.without(skip)
+        procedure = Published() if paper else Standard(rule)
         engine = engine or default_engine(where, paper)
-        return cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
+        made = cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
+        if any(step.name == Mask.name for step in made.rule.refinement):
+            made.load_segmenter()  # at once: missing weights must not show after a long search
+        return made
 
     @property
     def rule(self) -> Rule:
@@ -324,6 +340,18 @@ class Localizer:
             self.engine.encode_query(torch.from_numpy(np.ascontiguousarray(view.picture)), view.box)
             for view in query.views
         ]
+
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+        """Bounds of the masks of what boxes show, in square pictures [side, side, 3]."""
+        self._on_step()
+        return self.load_segmenter().masks(pictures, boxes)
+
+    def load_segmenter(self) -> Segmenter:
+        """The segmenter, loaded when it is needed first; WeightsError if its weights are missing."""
+        if self._segmenter is None:
+            batch = SEGMENTED_AT_ONCE if self.device.type == "cuda" else 1
+            self._segmenter = MobileSamSegmenter(load_mobile_sam(), device=self.device, batch=batch)
+        return self._segmenter
 
     @torch.inference_mode()
     def localize_clip(self, features: Tensor, views: list[EncodedQuery]) -> tuple[np.ndarray, np.ndarray]:

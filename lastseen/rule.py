@@ -2,7 +2,7 @@
 
 extraction    scores -> sightings          Extraction (lastseen.sighting)
 confidence    a sighting -> a probability  Confidence (lastseen.sighting)
-refinement    steps on the evidence        Zoom, Verify, Extend (lastseen.refine)
+refinement    steps on the evidence        Zoom, Verify, Extend, Mask (lastseen.refine)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lastseen.box import Box
-from lastseen.refine import STEPS, Extend, FrameAccess, Step, Verify, Zoom, refine
+from lastseen.refine import STEPS, Extend, FrameAccess, Mask, Step, Verify, Zoom, refine
 from lastseen.sighting import Confidence, Evidence, Extraction, Sighting
 from lastseen.track import FramePredictions, ResponseTrack
 
@@ -65,6 +65,12 @@ class Rule:
         if unknown:
             raise ValueError(f"no such refinement step: {', '.join(sorted(unknown))}; {', '.join(STEPS)}")
         return replace(self, refinement=tuple(step for step in self.refinement if step.name not in steps))
+
+    def with_mask(self) -> Rule:
+        """The rule with boxes by masks as last step."""
+        if any(step.name == Mask.name for step in self.refinement):
+            return self
+        return replace(self, refinement=(*self.refinement, Mask()))
 
     def with_step(self, name: str, **fields: Any) -> Rule:
         """The rule with a step added or changed, in its usual position; fields that are None are not changed,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import re
 import shutil
 import tempfile
@@ -18,9 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from lastseen.errors import WeightsError
@@ -41,8 +38,7 @@ from lastseen.model import (
     VQLoCConfig,
 )
 from lastseen.rule import Rule
-
-State = dict[str, Tensor]
+from lastseen.tensors import State, load_strictly, read_state
 
 # Of 12, chosen on real video (docs/results.md); without the final norm, which belongs to the last block.
 MATCHING_BLOCK = 6
@@ -97,7 +93,7 @@ def load_backbone(
     except ValueError as error:
         raise WeightsError(f"{source}: {error}") from None
     backbone = Backbone(config)
-    _load_strictly(backbone, state, source)
+    load_strictly(backbone, state, source)
     return backbone.eval()
 
 
@@ -135,7 +131,7 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
         raise WeightsError(f"{config_file}: not a model's config: {error}") from None
     model = make_model(config)
     state = {_current_name(name): value for name, value in read_state(weights_file).items()}
-    _load_strictly(model, state, weights_file)
+    load_strictly(model, state, weights_file)
     return model.eval()
 
 
@@ -179,57 +175,6 @@ def load_rule(folder: str | os.PathLike[str]) -> Rule:
 def save_rule(rule: Rule, folder: str | os.PathLike[str]) -> None:
     with whole_file(Path(folder) / RULE_FILE) as building:
         building.write_text(json.dumps(rule.to_dict(), indent=2) + "\n")
-
-
-def read_state(path: Path) -> State:
-    """The tensors of a .safetensors or .pth/.pt file; never runs code from the file."""
-    if not path.exists():
-        raise WeightsError(f"{path}: no such weights file")
-    if path.is_dir():
-        raise WeightsError(f"{path} is a folder, not a weights file")
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        data = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise WeightsError(
-            f"{path} cannot be read as plain tensors: it is damaged, or needs code to load (refused); "
-            "re-save its state_dict with torch.save, or as .safetensors"
-        ) from None
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError):
-        # Their own words (a missing opcode, a bad header) tell a user nothing.
-        raise WeightsError(
-            f"{path} is not a weights file, or is damaged; give a .safetensors or .pth file"
-        ) from None
-    return _tensors_of(data, path)
-
-
-def _tensors_of(data: Any, path: Path) -> State:
-    """Checkpoints wrap the state dict in different ways; unwrap the usual ones."""
-    while isinstance(data, dict):
-        for wrapper in ("state_dict", "model", "teacher"):
-            if isinstance(data.get(wrapper), dict):
-                data = data[wrapper]
-                break
-        else:
-            break
-    if not isinstance(data, dict) or not data or not all(isinstance(v, Tensor) for v in data.values()):
-        raise WeightsError(f"{path} holds no state_dict: expected a dictionary of tensors")
-    return {key.removeprefix("module."): value for key, value in data.items()}
-
-
-def _load_strictly(module: torch.nn.Module, state: State, source: Path) -> None:
-    expected = module.state_dict()
-    missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-    odd = [k for k in expected.keys() & state.keys() if expected[k].shape != state[k].shape]
-    if missing or extra or odd:
-        parts = [
-            f"{len(keys)} {what} (first: {min(keys)})"
-            for what, keys in (("missing", missing), ("unexpected", extra), ("of another shape", odd))
-            if keys
-        ]
-        raise WeightsError(f"{source} does not fit {type(module).__name__}: keys {', '.join(parts)}")
-    module.load_state_dict(state, strict=True)
 
 
 # --- Config files and weights of before ---------------------------------------------------------
@@ -350,7 +295,7 @@ def convert_published(checkpoint: str | os.PathLike[str]) -> tuple[VQLoC, list[s
     for key in wanted.keys() - state.keys():
         if key.endswith("num_batches_tracked"):  # a counter that inference never reads
             state[key] = wanted[key]
-    _load_strictly(model, state, source)
+    load_strictly(model, state, source)
     return model.eval(), unused
 
 

@@ -22,6 +22,7 @@ import torch
 from lastseen.access import VideoAccess
 from lastseen.datasets import AbsentQuestion, Question
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
+from lastseen.evaluate.asking import WAYS, asked_as
 from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.calibration import (
     RIGHT_STIOU,
@@ -67,7 +68,7 @@ class Decoded(Video):
             yield Frame(number, number / fps, self._held[number])
 
 
-def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
+def answer_set(folder: Path, localizer: Localizer, out: Path, way: str) -> None:
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
     sections = find_videos(annotations, folder / "videos")
     videos = in_advance(
@@ -77,7 +78,8 @@ def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
     for (clip, _), video in zip(sections, videos):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
-        asked, here = [query_of(question, video, clip.fps) for question in questions], localizer.at(clip.fps)
+        asked = [asked_as(query_of(question, video, clip.fps), way) for question in questions]
+        here = localizer.at(clip.fps)
         encoded, ends = (
             list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video))
         )
@@ -96,7 +98,7 @@ def answer_set(folder: Path, localizer: Localizer, out: Path) -> None:
                 )
         print(folder.name, clip.clip_uid, len(kept["all"]), flush=True)
         for name, answered in kept.items():  # kept as it goes
-            save_answered(answered, out / f"{folder.name}@{name}.json.gz")
+            save_answered(answered, out / f"{folder.name}-{way}@{name}.json.gz")
 
 
 def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
@@ -163,6 +165,9 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="judge what was answered")
     parser.add_argument("--together", nargs="+", default=[], help="sets to judge as one, too")
     parser.add_argument("--weights", type=Path, help="a model folder; the bundled one unless given")
+    parser.add_argument(
+        "--ask", action="append", choices=WAYS, help="how questions are asked; photo unless given"
+    )
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
@@ -177,7 +182,8 @@ def main() -> None:
     if {step.name for step in localizer.rule.refinement} != set(ROWS["none"]):
         parser.error("the rule of this model leaves out a step of refinement")
     for folder in arguments.sets:
-        answer_set(folder, localizer, arguments.out)
+        for way in arguments.ask or ["photo"]:
+            answer_set(folder, localizer, arguments.out, way)
 
 
 if __name__ == "__main__":

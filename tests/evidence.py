@@ -37,6 +37,12 @@ class Features:
     def localize(self, window: Any) -> Any:
         raise AssertionError
 
+    def pictures(self, start: int, stop: int) -> Any:
+        raise AssertionError
+
+    def segment(self, pictures: Any, boxes: Any) -> Any:
+        raise AssertionError
+
 
 def world(shown: range | set[int], *, cosine: float = 1.0) -> torch.Tensor:
     """Features in which the thing's patches, of two kinds, are in the box of some frames."""

@@ -10,8 +10,8 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips"],
-    ["video", "track", "model"],
+    ["box", "files", "clips", "tensors"],
+    ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
     ["rule", "formats", "access"],
@@ -35,7 +35,7 @@ INNER_ROWS = {
         ["search"],
         ["index"],
     ],
-    "refine": [["window"], ["step"], ["appearance", "zoom"], ["verify"], ["extend"]],
+    "refine": [["window"], ["step"], ["appearance", "zoom", "mask"], ["verify"], ["extend"]],
     "train": [
         ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
         ["loss", "mining", "pairs", "toy", "files_data"],

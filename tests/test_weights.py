@@ -9,12 +9,12 @@ from lastseen.errors import WeightsError
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.rule import Rule
+from lastseen.tensors import read_state
 from lastseen.weights import (
     backbone_config,
     convert_published,
     load_backbone,
     load_model,
-    read_state,
     save_model,
 )
 

@@ -17,7 +17,7 @@ from lastseen.cli.evaluate import evaluate, validate
 from lastseen.cli.export import export
 from lastseen.cli.find import find
 from lastseen.cli.index import index
-from lastseen.cli.models import calibrate, convert, train
+from lastseen.cli.models import calibrate, convert, models, train
 from lastseen.cli.serve import serve
 from lastseen.cli.shared import ERROR, FOUND, INTERRUPTED, Verbose, log, start_log
 from lastseen.cli.synth import synth
@@ -77,6 +77,7 @@ def _options(
 
 
 app.add_typer(index)
+app.add_typer(models)
 for command in (find, serve, evaluate, validate, export, affinity, convert, synth, train, calibrate, doctor):
     app.command()(command)
 

@@ -13,6 +13,7 @@ from lastseen.cli.shared import (
     AsJson,
     Device,
     EngineName,
+    Masks,
     Paper,
     Quiet,
     Skip,
@@ -41,6 +42,7 @@ def evaluate(
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
+    masks: Masks = False,
     device: Device = None,
     engine: EngineName = None,
     as_json: AsJson = False,
@@ -67,7 +69,7 @@ def evaluate(
             raise LastSeenError("--videos needs --out FILE.json for the answers")
         from lastseen.evaluate.benchmark import run_benchmark
 
-        localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or ())
+        localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or (), masks)
         with progress_bar("evaluating", "clips", quiet) as progress:
             content = run_benchmark(
                 localizer, questions, videos, out, absent=absent_questions, progress=progress

@@ -18,6 +18,7 @@ from lastseen.cli.shared import (
     AsJson,
     Device,
     EngineName,
+    Masks,
     Paper,
     Quiet,
     Skip,
@@ -102,6 +103,7 @@ def find(
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
+    masks: Masks = False,
     threshold: Annotated[
         float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
     ] = None,
@@ -144,7 +146,7 @@ def find(
 
     def localizer() -> Localizer:  # loaded only after the arguments are checked
         chosen = engine or (engine_of(folder) if asks_index and not paper else None)
-        return open_localizer(weights, paper, threshold, device, quiet, chosen, skip or ())
+        return open_localizer(weights, paper, threshold, device, quiet, chosen, skip or (), masks)
 
     if not asks_index:
         if date is not None:

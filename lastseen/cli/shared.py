@@ -19,7 +19,7 @@ from lastseen.errors import LastSeenError
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
-STEPS = ("zoom", "verify", "extend")  # as lastseen.refine.STEPS, whose import loads torch
+STEPS = ("zoom", "verify", "extend", "mask")  # as lastseen.refine.STEPS, whose import loads torch
 FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
@@ -75,7 +75,14 @@ Skip = Annotated[
     typer.Option(
         metavar="STEP",
         callback=_known_steps,
-        help="Leave out a step of refinement: zoom (the slowest), verify or extend; repeatable.",
+        help="Leave out a step of refinement: zoom (the slowest), verify, extend or mask; repeatable.",
+    ),
+]
+Masks = Annotated[
+    bool,
+    typer.Option(
+        "--masks",
+        help="Take the answer's boxes from masks (MobileSAM; 'lastseen models add mobile-sam' first).",
     ),
 ]
 Device = Annotated[
@@ -121,6 +128,7 @@ def open_localizer(
     quiet: bool,
     engine: str | None = None,
     skip: Sequence[str] = (),
+    masks: bool = False,
 ) -> Localizer:
     began = time.monotonic()
     from lastseen.localizer import Localizer
@@ -132,6 +140,7 @@ def open_localizer(
         threshold=threshold,
         skip=skip,
         engine=engine,
+        masks=masks,
     )
     what = localizer.model.title, localizer.device, engine or localizer.engine.name
     log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)

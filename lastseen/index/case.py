@@ -20,14 +20,13 @@ from lastseen.index.fine import FineFeatures
 from lastseen.localizer import Localizer
 from lastseen.model import EncodedQuery
 from lastseen.query import Query
-from lastseen.refine import Extend, Zoom
+from lastseen.refine import Extend, Mask, Zoom
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 
 MIN_THRESHOLD_RATIO = 0.4  # best guesses above this share of the threshold are refined: they may pass then
-LAST_STEPS = frozenset(
-    {Extend.name}
-)  # run on the final answer only: they change the extent of sightings, not whether there are any
+# Run on the final answer only: they change the extent or the boxes of sightings, not whether there are any.
+LAST_STEPS = frozenset({Extend.name, Mask.name})
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +127,24 @@ class Case:
         """Refined by all steps; the model is run on further clips if extended sightings reach into them."""
         skip = frozenset() if draft.zoomed else frozenset({Zoom.name})
         while True:
-            refined = self._draft(skip)
+            refined = self._draft(skip | {Mask.name})
             missing = self._missing(every, refined.evidence)
             if not missing:
-                return replace(refined.answer, video_missing=draft.answer.video_missing)
+                return self._masked(replace(refined.answer, video_missing=draft.answer.video_missing), skip)
             for clip in missing:
                 self.run(clip)
             self._run_until_complete(every, LAST_STEPS | skip)
+
+    def _masked(self, answer: Answer, skip: Collection[str]) -> Answer:
+        """The answer with boxes by masks, if the rule has them and the video file is there."""
+        if all(step.name != Mask.name for step in self.localizer.rule.refinement):
+            return answer
+        if self.fine.can_open():
+            try:
+                return replace(self._draft(skip).answer, video_missing=answer.video_missing)
+            except (VideoError, OSError):
+                pass  # the file was removed after can_open() checked it
+        return replace(answer, video_missing=True)
 
     def may_be_seen(self, draft: Draft) -> bool:
         guess = draft.answer.best_guess

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastseen.errors import IndexStoreError
+from lastseen.files import user_folder
 from lastseen.index.catalogue import COMPACT, LIVE, Block, Catalogue, IndexedVideo
 from lastseen.index.lock import locked
 from lastseen.index.rows import Rows
@@ -35,12 +35,7 @@ def default_folder() -> Path:
     """$LASTSEEN_INDEX, or a folder in the user's data directory."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    home = Path.home()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "lastseen" / "index"
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "lastseen" / "index"
-    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "lastseen" / "index"
+    return user_folder("index")
 
 
 class IndexFolder:

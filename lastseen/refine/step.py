@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from lastseen.box import Letterbox
+from lastseen.box import Box, Letterbox
+from lastseen.masks.segmenter import MaskBounds
 from lastseen.refine.window import Window
 from lastseen.sighting import Evidence, Extract
 from lastseen.track import FramePredictions
@@ -31,6 +32,13 @@ class FrameAccess(Protocol):
     def localize(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Run the model on enlarged windows: boxes [n, 4] in pixels and logits [n]; n is smaller than the
         window's length if the video ends early."""
+
+    def pictures(self, start: int, stop: int) -> Iterator[np.ndarray]:
+        """Frames [start, stop) in their original size, one by one: [height, width, 3]; fewer if the video
+        ends early."""
+
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+        """Bounds of the masks of what boxes show, in square pictures; an error if there is no segmenter."""
 
 
 class Step(Protocol):

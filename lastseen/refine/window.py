@@ -28,7 +28,7 @@ class Window:
     def crops(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         """Crops, black outside the picture. They are copies, so that whole frames can be freed."""
         for frame, (x, y) in zip(frames, self.corners):
-            yield _crop(frame, int(x), int(y), self.side)
+            yield crop(frame, int(x), int(y), self.side)
 
     def shortened(self, frames: int) -> Window:
         return replace(self, corners=self.corners[:frames])
@@ -43,7 +43,8 @@ def window_corner(middle: float, side: int, size: int) -> int:
     return min(max(round(middle - side / 2), 0), size - side) if side <= size else (size - side) // 2
 
 
-def _crop(frame: np.ndarray, x: int, y: int, side: int) -> np.ndarray:
+def crop(frame: np.ndarray, x: int, y: int, side: int) -> np.ndarray:
+    """A square of a picture, black outside it; a copy."""
     height, width = frame.shape[:2]
     inside = frame[max(0, y) : min(height, y + side), max(0, x) : min(width, x + side)]
     if inside.shape[:2] == (side, side):

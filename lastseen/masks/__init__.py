@@ -1,0 +1,20 @@
+"""Masks: a segmenter that is prompted with boxes (MobileSAM). Its weights are not in the package.
+
+image_encoder --> embedding --+
+                              +--> mask_decoder --> masks, predicted IoU --> bounds
+box --> prompt_encoder -------+
+"""
+
+from lastseen.masks.mobile_sam import MobileSam, MobileSamConfig
+from lastseen.masks.segmenter import MaskBounds, MobileSamSegmenter, Segmenter
+from lastseen.masks.stored import add_mobile_sam, load_mobile_sam
+
+__all__ = [
+    "MaskBounds",
+    "MobileSam",
+    "MobileSamConfig",
+    "MobileSamSegmenter",
+    "Segmenter",
+    "add_mobile_sam",
+    "load_mobile_sam",
+]
