@@ -1,6 +1,6 @@
 """Reports and the rule of what runs/train_synth.py made: python runs/judge.py runs/shipped/heads
 
-Reads val.json.gz and, if there, real.json.gz; the rule is fitted on val and goes into the folder `shipped`,
+Reads val@photo.json.gz and, if there, real_dev@photo.json.gz; the rule is fitted on val and goes into the folder `shipped`,
 if there is one. Answers are without refinement here: `lastseen calibrate MODEL` fits the rule with it.
 """
 
@@ -20,15 +20,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    val = load_answered(folder / "val.json.gz")
+    val = load_answered(folder / "val@photo.json.gz")
     rule = fit_rule(val)
     if (folder / "shipped").is_dir():
         save_rule(rule, folder / "shipped")
     print(rule)
     reports = {"val, rules of the other half": cross_fitted(val)}
     errors = {"val": calibration_error(*held_out(val, Rule()))}
-    if (folder / "real.json.gz").exists():
-        real = load_answered(folder / "real.json.gz")
+    if (folder / "real_dev@photo.json.gz").exists():
+        real = load_answered(folder / "real_dev@photo.json.gz")
         reports["real, rule of val"] = report(real, rule)
         errors["real"] = calibration_error(*outcome(real, rule))
     for name, scores in reports.items():
