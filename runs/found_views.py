@@ -4,7 +4,7 @@
 
 Writes for each set and way of asking NAME@WAY.json.gz (first pass), NAME@WAY@found.json.gz (asked with the
 frame of the highest logit and its box) and NAME@WAY@refused.json.gz (asked with the frame that the first pass
-likes and the found view does not: a look-alike). `--table` combines them.
+likes and the found view does not: a look-alike).
 """
 
 from __future__ import annotations
