@@ -1,7 +1,8 @@
 """Reports and the rule of what runs/train_synth.py made: python runs/judge.py runs/shipped/heads
 
 Reads val@photo.json.gz and, if there, real_dev@photo.json.gz. The rule is fitted on val
-and goes into the folder `shipped`, if there is one. Answers are without refinement here: `lastseen calibrate MODEL` fits the rule with it.
+and goes into the folder `shipped`, if there is one. Answers are without refinement here:
+`lastseen calibrate MODEL` fits the rule with it.
 """
 
 from __future__ import annotations
