@@ -1,23 +1,22 @@
-"""From rendered walks to a model and its answers, in one process: how the shipped weights are made.
+"""How the shipped weights are made: from rendered walks to a model and its answers, in one process.
 
-    lastseen synth val --split val --episodes 24 --seed 0 --fps 5 --assets packs --workers 14
-    python runs/train_synth.py --packs packs --walks walks --set val --set real_pan --out runs/shipped \
-        --rooms 110 --photos 150 --backbone-steps 2500 --heads-steps 3000 --workers 14
+    python runs/train_synth.py --packs packs --walks walks --out runs/shipped --workers 14 \\
+        --set val --set real_pan --set photo_pan
 
-    python runs/judge.py runs/shipped/heads
+The numbers of walks and steps and all seeds are the defaults below, so this command gives the shipped
+weights again, up to the rounding of the GPU. A run that was stopped goes on where it was. The stages
+are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share memory.
 
-The stages are those of `lastseen train --recipe backbone_small` and `--recipe synth_small`; here they share
-what is in memory, and the numbers of steps follow from the seconds they may take.
+Each `--set` is answered without refinement in three ways, NAME@WAY.json.gz, for runs/fit_rule.py.
 `--heads NAME field=value ..` (again and again) trains several heads on the same features, to choose from;
-`--head-score-weights` keeps their answers with other weights, too. Either stage is left out with 0 seconds.
+`--head-score-weights` keeps their answers with other weights, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,17 +29,22 @@ from lastseen.evaluate.encoded import EncodedSet
 from lastseen.model import Backbone, SimilarityModel, TrainedModel
 from lastseen.train.backbone_stage import BackboneStageConfig, patch_precision, save_backbone, train_backbone
 from lastseen.train.checkpoint import RunFolder
-from lastseen.train.distributed import joined
 from lastseen.train.feature_store import FeatureStore, SynthData
 from lastseen.train.fields import parse_setting, with_settings
 from lastseen.train.gallery import Gallery
 from lastseen.train.harvest import harvest
-from lastseen.train.loop import Training, train
+from lastseen.train.loop import train
 from lastseen.train.pairs import PhotoPairs, WalkPairs
 from lastseen.train.recipes import TrainConfig, synth_small
 from lastseen.weights import load_backbone, save_model
 from lastseen_synth.library import open_library
 
+ROOMS, PHOTOS = 130, 150  # walks
+BACKBONE_STEPS, HEADS_STEPS = 5000, 2000
+PHOTO_SHARE = 0.5  # of the clips that heads are trained on
+SAME_WALK_SHARE = 0.3  # of queries from the clip's own walk, at another time
+REFRESH_STEPS = 700  # of heads, between two rounds of augmentation
+CHECKPOINT_EVERY = 1000
 BEGAN = time.monotonic()
 
 
@@ -48,38 +52,13 @@ def say(*words: object) -> None:
     print(f"{time.monotonic() - BEGAN:6.0f} s ", *words, flush=True)
 
 
-def steps_in(seconds: float, several: Callable[[int], object], count: int) -> int:
-    """How many steps fit, from the time that more of them take than fewer."""
-    several(2)
-    marks = [time.monotonic()]
-    for number in (count, 3 * count):
-        several(number)
-        marks.append(time.monotonic())
-    a_step = (marks[2] - 2 * marks[1] + marks[0]) / (2 * count)
-    return max(1, int(seconds / max(a_step, 1e-3)))
-
-
 def train_backbone_stage(arguments: argparse.Namespace, gallery: Gallery, start: Backbone) -> Backbone:
     device = arguments.device
     pictures = open_library("train", arguments.packs).pictures
     walks, photos = WalkPairs(gallery), PhotoPairs(pictures, device)
-    config = BackboneStageConfig(
-        groups=arguments.groups,
-        frames=arguments.frames,
-        warmup_steps=min(50, arguments.timed),
-        **({} if arguments.lr is None else {"lr": arguments.lr}),
-    )
-
-    def several(count: int) -> None:
-        train_backbone(replace(config, steps=count), walks, photos, start=start, device=device)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-
-    steps = arguments.backbone_steps or steps_in(arguments.backbone_seconds, several, arguments.timed)
-    say("backbone:", steps, "steps")
+    config = BackboneStageConfig(steps=arguments.backbone_steps, checkpoint_every=CHECKPOINT_EVERY)
     folder = RunFolder(arguments.out / "backbone")
-    config = replace(config, steps=steps, checkpoint_every=steps)
-    folder.claim({"steps": steps})
+    folder.claim(asdict(config))
     return train_backbone(config, walks, photos, start=start, device=device, folder=folder)
 
 
@@ -92,28 +71,12 @@ def say_precision(name: str, backbone: Backbone, arguments: argparse.Namespace) 
         say(name, "on unseen", kind, patch_precision(backbone.to(device).eval(), source, groups=24))
 
 
-def try_steps(config: TrainConfig, store: FeatureStore, device: torch.device, count: int) -> None:
-    with joined(device) as (world, where):
-        run = Training(config, world, where)
-        for number in range(count):
-            run.step(number, store.batch(number))
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-
-
 def train_heads(
     arguments: argparse.Namespace, store: FeatureStore, config: TrainConfig, out: Path
 ) -> TrainedModel:
-    device = torch.device(arguments.device)
     assert isinstance(config.data, SynthData)
     store.data, store.model = config.data, config.model
-    several = partial(try_steps, config, store, device)
-    steps = arguments.heads_steps or steps_in(arguments.heads_seconds, several, arguments.timed)
-    say("heads:", steps, "steps")
-    # Augmented and encoded anew half-way.
-    store.data = replace(config.data, refresh_steps=-(-steps // 2))
-    config = replace(config, data=store.data, steps=steps, checkpoint_every=steps)
-    return train(config, out, source=store, device=device)
+    return train(config, out, source=store, device=torch.device(arguments.device))
 
 
 def encode_set(root: Path, backbone: Backbone, config: TrainConfig, device: str) -> EncodedSet:
@@ -135,75 +98,74 @@ def main() -> None:
     for name in ("walks", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--packs", type=Path)
-    parser.add_argument("--set", type=Path, action="append", default=[], help="judged, never trained on")
-    parser.add_argument("--rooms", type=int, default=110, help="walks through rooms")
-    parser.add_argument("--photos", type=int, default=150, help="walks over photographs")
+    parser.add_argument("--set", type=Path, action="append", default=[], help="answered, never trained on")
+    parser.add_argument("--rooms", type=int, default=ROOMS, help="walks through rooms")
+    parser.add_argument("--photos", type=int, default=PHOTOS, help="walks over photographs")
     parser.add_argument("--start", type=Path, help="a backbone to begin with instead of the bundled one")
+    parser.add_argument("--backbone", type=Path, help="a trained backbone: heads only")
     parser.add_argument("--val-walks", type=Path, help="rendered walks of the val split, to judge backbones")
     parser.add_argument("--heads", nargs="+", action="append", metavar="NAME field=value")
-    parser.add_argument("--harvest-minutes", type=float, help="render no walk after so many")
-    parser.add_argument("--backbone-seconds", type=float, default=240.0)
-    parser.add_argument("--backbone-steps", type=int, help="instead of as many as take so long")
-    parser.add_argument("--heads-seconds", type=float, default=300.0)
-    parser.add_argument("--heads-steps", type=int, help="instead of as many as take so long")
+    parser.add_argument("--backbone-steps", type=int, default=BACKBONE_STEPS)
+    parser.add_argument("--heads-steps", type=int, default=HEADS_STEPS)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--groups", type=int, default=BackboneStageConfig.groups)
-    parser.add_argument("--frames", type=int, default=BackboneStageConfig.frames, help="of a group")
-    parser.add_argument("--lr", type=float, help="of the backbone")
     parser.add_argument("--head-score-weights", type=float, nargs="*", default=[])
     parser.add_argument("--batch", type=int, default=synth_small().batch)
-    parser.add_argument("--timed", type=int, default=12, help="steps to measure the speed with")
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    harvest(
+    paths = harvest(
         arguments.walks,
         partial(open_library, "train", arguments.packs),
         walks=arguments.rooms,
         photos=arguments.photos,
         device=arguments.device,
         workers=arguments.workers,
-        minutes=arguments.harvest_minutes,
     )
-    config = replace(synth_small(), batch=arguments.batch)
-    paths = sorted(arguments.walks.glob("*.npz"))
+    refreshed = SynthData(
+        photo_share=PHOTO_SHARE, same_walk_query_share=SAME_WALK_SHARE, refresh_steps=REFRESH_STEPS
+    )
+    config = replace(
+        synth_small(),
+        data=refreshed,
+        batch=arguments.batch,
+        steps=arguments.heads_steps,
+        checkpoint_every=CHECKPOINT_EVERY,
+        backbone=str(arguments.backbone or arguments.out / "backbone.safetensors"),
+    )
     gallery = Gallery.open(paths, arguments.device, scales=config.model.query_scales)
     say(len(paths), "walks,", sum(map(len, gallery.frames)), "frames,", len(gallery.views), "views")
-    start = load_backbone(arguments.start)
-    if arguments.val_walks:
-        say_precision("the first backbone", start.shortened(8), arguments)
-    backbone = (
-        train_backbone_stage(arguments, gallery, start) if arguments.backbone_seconds else start.shortened(8)
-    )
-    save_backbone(backbone, arguments.out / "backbone.safetensors")
+    if arguments.backbone:
+        backbone = load_backbone(arguments.backbone)
+    else:
+        start = load_backbone(arguments.start)
+        if arguments.val_walks:
+            say_precision("the first backbone", start.shortened(8), arguments)
+        backbone = train_backbone_stage(arguments, gallery, start)
+        save_backbone(backbone, arguments.out / "backbone.safetensors")
+        say("backbone trained:", arguments.backbone_steps, "steps")
     if arguments.val_walks:
         say_precision("the trained backbone", backbone, arguments)
-    if not arguments.heads_seconds:
-        return
-    config = replace(config, backbone=str(arguments.out / "backbone.safetensors"))
-    assert isinstance(config.data, SynthData)
-    settings = replace(config.data, refresh_steps=None)
-    store = FeatureStore(gallery, settings, config.model, backbone, config.batch, config.seed)
-    store.batch(0)
-    say("all frames encoded")
-    sets = {}
-    for root in arguments.set:
-        encoded = encode_set(root, backbone, config, arguments.device)
-        for way in WAYS:
-            sets[f"{root.name}@{way}"] = encoded.asked_as(way, backbone, config.model)
-    say("questions encoded")
+    # What inference will compute with: the saved, rounded weights.
+    backbone = load_backbone(config.backbone).shortened(config.model.backbone.depth)
+    store = FeatureStore(gallery, refreshed, config.model, backbone, config.batch, config.seed)
     for name, *changes in arguments.heads or [["heads"]]:
         say("heads", name, *changes)
-        changed = with_settings(replace(config, data=settings), [parse_setting(text) for text in changes])
+        changed = with_settings(config, [parse_setting(text) for text in changes])
         model = train_heads(arguments, store, changed, arguments.out / name)
         save_model(model.half(), arguments.out / name / "shipped")
+        say("heads trained:", changed.steps, "steps")
         model.float()
-        keep_answers(sets, model, arguments.out / name)
-        for weight in arguments.head_score_weights:
-            assert isinstance(model, SimilarityModel)
-            model.config = replace(model.config, head_score_weight=weight)
-            keep_answers(sets, model, arguments.out / name / f"head-score-weight-{weight:g}")
-        say("answered")
+        for root in arguments.set:
+            encoded = encode_set(root, backbone, config, arguments.device)
+            for way in WAYS:
+                sets = {f"{root.name}@{way}": encoded.asked_as(way, backbone, config.model)}
+                keep_answers(sets, model, arguments.out / name)
+                for weight in arguments.head_score_weights:
+                    assert isinstance(model, SimilarityModel)
+                    model.config = replace(model.config, head_score_weight=weight)
+                    keep_answers(sets, model, arguments.out / name / f"head-score-weight-{weight:g}")
+                    model.config = changed.trained_model()
+            say("answered", root.name)
 
 
 if __name__ == "__main__":

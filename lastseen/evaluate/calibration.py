@@ -9,7 +9,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -179,7 +182,7 @@ def calibrate(
     confidence is fitted on that: no number is fitted on evidence that another rule refined."""
     asked = predict_all(localizer, annotations, videos, absent, progress)
     before = calibration_error(*outcome(refined(localizer, asked), localizer.rule))
-    rule = replace(localizer.rule, extraction=fit_extraction(unrefined(asked), localizer.rule))
+    rule = replace(localizer.rule, extraction=fit_extraction([unrefined(asked)], localizer.rule))
     answered = refined(localizer.with_rule(rule), asked)
     return Calibration(
         rule=fit_confidence(answered, rule),
@@ -190,25 +193,32 @@ def calibrate(
 
 def fit_rule(answered: Sequence[Answered], rule: Rule = Rule()) -> Rule:
     """Extraction and confidence of answers without refinement."""
-    return fit_confidence(answered, replace(rule, extraction=fit_extraction(answered, rule)))
+    return fit_confidence(answered, replace(rule, extraction=fit_extraction([answered], rule)))
 
 
-def fit_extraction(answered: Sequence[Answered], rule: Rule) -> Extraction:
-    """Gain, shift and smoothing of boxes that answer best, by the ranked share of right answers."""
-    if not any(one.truth for one in answered):
+def fit_extraction(sets: Sequence[Sequence[Answered]], rule: Rule, *, workers: int = 1) -> Extraction:
+    """Gain, shift and smoothing of boxes that answer best, by the ranked share of right answers, averaged
+    over the sets: each counts alike, however many questions it has."""
+    if not any(one.truth for answered in sets for one in answered):
         raise AnnotationError("a rule cannot be fitted: no question has a true answer")
     candidates = [
         replace(rule.extraction, gain=gain, shift=float(shift)) for gain in GAINS for shift in SHIFTS
     ]
+    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        each = pool.map if pool else map
+        quality = partial(_quality, sets, rule)
+        # Neighbours vouch for each other: the best of a smoothed grid does not hang on a single question.
+        grid = np.reshape(list(each(quality, candidates)), (len(GAINS), len(SHIFTS)))
+        grid = np.pad(grid, 1, mode="edge")
+        smooth = sum(grid[y : y + len(GAINS), x : x + len(SHIFTS)] for y in range(3) for x in range(3))
+        chosen = candidates[int(np.argmax(smooth))]
+        smoothed = [replace(chosen, box_median_frames=frames) for frames in BOX_MEDIANS]
+        return smoothed[int(np.argmax(list(each(quality, smoothed))))]
 
-    def quality(candidate: Extraction) -> float:
-        return _average_precision(*outcome(answered, replace(rule, extraction=candidate)))
 
-    # Neighbours vouch for each other: the best of a smoothed grid does not hang on a single question.
-    grid = np.pad(np.reshape(list(map(quality, candidates)), (len(GAINS), len(SHIFTS))), 1, mode="edge")
-    smooth = sum(grid[y : y + len(GAINS), x : x + len(SHIFTS)] for y in range(3) for x in range(3))
-    chosen = candidates[int(np.argmax(smooth))]
-    return max((replace(chosen, box_median_frames=frames) for frames in BOX_MEDIANS), key=quality)
+def _quality(sets: Sequence[Sequence[Answered]], rule: Rule, candidate: Extraction) -> float:
+    changed = replace(rule, extraction=candidate)
+    return float(np.mean([_average_precision(*outcome(answered, changed)) for answered in sets]))
 
 
 def fit_confidence(answered: Sequence[Answered], rule: Rule) -> Rule:

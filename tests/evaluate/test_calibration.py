@@ -124,7 +124,7 @@ def test_evidence_is_judged_only_by_the_rule_that_refined_it():
         with pytest.raises(ValueError, match="refined by another rule"):
             best_guess(one, other)
     with pytest.raises(ValueError, match="refined by another rule"):
-        fit_extraction([one], rule)
+        fit_extraction([[one]], rule)
 
 
 def test_answers_are_kept_as_they_were(tmp_path):
