@@ -78,7 +78,7 @@ class TrainingFreeModel(nn.Module):
         return self.encode(letterboxed(frames, letterbox, self.padding))
 
     def encode(self, pictures: Tensor) -> Tensor:
-        return F.normalize(self.backbone(pictures), dim=1)
+        return F.normalize(self.backbone(pictures).contiguous(), dim=1)  # sums round by layout
 
     def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
         views = [self._patches_at(picture, box, scale) for scale in self.config.query_scales_px]
@@ -132,13 +132,13 @@ class TrainingFreeModel(nn.Module):
         """The thing when its longer side is `longer_side_px`: vectors [c, rows, columns] of its patches, and
         which of them are on the thing and which are background [rows, columns]."""
         view, place, shown = self._scaled(picture, box, box, longer_side_px)
-        features, patch = self.backbone(view), self.backbone.config.patch
+        features, patch = self.encode(view), self.backbone.config.patch
         on_thing = covered(place.scaled(1 / patch, 1 / patch), *features.shape[2:]).to(features.device)
         shown_unit = torch.tensor(shown.scaled(1 / view.shape[3], 1 / view.shape[2]).xyxy, device=view.device)
         background = background_patches(
             features, on_thing[None, None], shown_unit[None], self.config.background_cosine
         )
-        vectors = F.normalize(features[0], dim=0) * on_thing
+        vectors = features[0] * on_thing
         occupied = (on_thing.any(axis).nonzero().flatten() for axis in (1, 0))
         rows, columns = (slice(int(places[0]), int(places[-1]) + 1) for places in occupied)
         return vectors[:, rows, columns], on_thing[rows, columns], background[0, 0, rows, columns]
