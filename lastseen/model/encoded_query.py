@@ -22,7 +22,7 @@ class EncodedQuery:
     |---------------------|------------------------|---------------------------|
     | VQLoC               | [dim, side, side]      | None: no patch is masked  |
     | similarity maps     | [scales, c, q, q] unit | bool [scales, q, q]       |
-    | training-free       | [k, c] unit            | None: all are the thing's |
+    | training-free       | [scales, c, q, q] unit | bool [scales, q, q]       |
 
     `on_thing` are the patches in the thing's box. `background` are those among them that look like the box's
     surroundings: they tell that a frame shows the same place, not where in it the thing is.

@@ -1,11 +1,13 @@
-"""Training-free localization: patches of a frame that look like patches of the query.
+"""Training-free localization: patches of a frame that look like the query's, close together.
 
-The baseline that trained heads must beat, with the same methods as they have.
+The baseline that trained heads must beat, with the same methods and the same evidence as they have: cosine of
+each patch with the thing's most similar one, and coverage (`lastseen.model.coverage`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,10 +18,14 @@ from torch import Tensor, nn
 from lastseen.box import Box, Letterbox
 from lastseen.model.affinity import PointView
 from lastseen.model.backbone import Backbone
-from lastseen.model.encoded_query import EncodedQuery
+from lastseen.model.coverage import coverage, window_sides
+from lastseen.model.encoded_query import EncodedQuery, background_patches
 from lastseen.model.head import Predictions
 from lastseen.model.inputs import letterboxed, normalised, resized
 from lastseen.model.protocol import weights_fingerprint
+
+COVERED_SIDE = 4  # patches along the thing's longer side whose coverage is computed; others are left out
+BACKGROUND_WEIGHT = 1e-3  # of background patches in coverage: they count only if there are no others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +36,17 @@ class TrainingFreeConfig:
     # The thing's size in the video is unknown, and patches match at equal scales only: all are tried.
     query_scales_px: tuple[int, ...] = (28, 40, 56, 80, 112, 160, 224)  # the thing's longer side
     query_canvas_px: tuple[int, int] = (336, 448)  # smallest and largest side of the picture around it
+    coverage_windows: tuple[float, ...] = (0.5, 1.0, 2.0)  # sides, in units of the thing's longer side
+    background_cosine: float = 0.7  # above it a patch in the box counts as background
     region: float = 0.7  # the box ends where similarity falls below this share of peak over background
-    even_similarity: float = 0.72  # cosine at which the logit is 0
-    similarity_scale: float = 0.05  # cosine per unit of logit
+    even_similarity: float = 0.625  # mean of best cosine and coverage at which the logit is 0
+    similarity_scale: float = 0.04  # of that mean per unit of logit
 
 
 class TrainingFreeModel(nn.Module):
-    """| frames   | [n, h, w, 3] uint8                                            |
-    | features | [n, c, rows, columns], unit length                            |
-    | query    | vectors [k, c]: the thing's patches at all scales, unit length |
+    """| frames   | [n, h, w, 3] uint8                                                         |
+    | features | [n, c, rows, columns], unit length                                         |
+    | query    | vectors [scales, c, q, q], unit length, zero where not on the thing; masks |
     """
 
     clip_length = 16  # frames are matched one by one: any length gives the same answer
@@ -70,23 +78,37 @@ class TrainingFreeModel(nn.Module):
         return self.encode(letterboxed(frames, letterbox, self.padding))
 
     def encode(self, pictures: Tensor) -> Tensor:
-        return F.normalize(self.backbone(pictures), dim=1)
+        return F.normalize(self.backbone(pictures).contiguous(), dim=1)  # sums round by layout
 
     def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
-        tokens = [self._tokens_at(picture, box, scale) for scale in self.config.query_scales_px]
-        return EncodedQuery(torch.cat(tokens))
+        views = [self._patches_at(picture, box, scale) for scale in self.config.query_scales_px]
+        return EncodedQuery(*(_in_squares(parts) for parts in zip(*views)))
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         """One candidate a frame: boxes [1, t, 1, 4] in the unit square, logits [1, t, 1]."""
-        rows = features.shape[2]
-        similarity = torch.einsum("tchw,kc->thwk", features, query.vectors).amax(-1)
-        # The most similar patch tells best *when*; with the mean of the thing's patches it tells *where*.
-        mean = F.normalize(query.vectors.mean(0), dim=0)
-        place = similarity + torch.einsum("tchw,c->thw", features, mean)
-        boxes = region_around_peak(place, self.config.region)
-        peak = rearrange(similarity, "t h w -> t (h w)", h=rows).amax(-1)
-        logits = (peak - self.config.even_similarity) / self.config.similarity_scale
+        best, coverages = self.evidence(features, query)
+        boxes = region_around_peak((best + coverages) / 2, self.config.region)
+        similarity = (best.flatten(1).amax(1) + coverages.flatten(1).amax(1)) / 2
+        logits = (similarity - self.config.even_similarity) / self.config.similarity_scale
         return Predictions(boxes[None, :, None], logits[None, :, None])
+
+    def evidence(self, features: Tensor, query: EncodedQuery) -> tuple[Tensor, Tensor]:
+        """Two maps [t, rows, columns]: cosine with the most similar patch, background patches included,
+        which tells best *when*; and mean coverage, over scales and windows, which tells best *where*."""
+        assert query.on_thing is not None and query.background is not None
+        best, coverages = [], []
+        views = zip(query.vectors, query.on_thing, query.background, self.config.query_scales_px, strict=True)
+        for vectors, on_thing, background, longer_side_px in views:
+            cosine = torch.einsum("ck,tchw->tkhw", vectors[:, on_thing], features)
+            best.append(cosine.amax(1))
+            side = longer_side_px / self.backbone.config.patch
+            every = math.ceil(side / COVERED_SIDE)
+            some = torch.zeros_like(on_thing)
+            some[::every, ::every] = True
+            weights = torch.where(background[on_thing & some], BACKGROUND_WEIGHT, 1.0)
+            sides = window_sides(side, self.config.coverage_windows)
+            coverages.append(coverage(cosine[None, :, some[on_thing]], weights[None], sides)[0].mean(1))
+        return torch.stack(best).amax(0), torch.stack(coverages).mean(0)
 
     def localize_run(self, features: Tensor, query: EncodedQuery, context: int, first: int) -> Predictions:
         """Frames do not depend on each other."""
@@ -96,25 +118,34 @@ class TrainingFreeModel(nn.Module):
         return features.float()
 
     def query_vectors(self, query: EncodedQuery) -> Tensor:
-        return query.vectors
+        assert query.on_thing is not None
+        return rearrange(query.vectors, "s c h w -> s h w c")[query.on_thing]
 
     def point_views(self, picture: Tensor, box: Box, point: tuple[float, float]) -> list[PointView]:
         views = []
         for scale in self.config.query_scales_px:
-            view, place = self._scaled(picture, box, Box(*point, *point), scale)
+            view, place, _ = self._scaled(picture, box, Box(*point, *point), scale)
             views.append((view, (place.x1, place.y1)))
         return views
 
-    def _tokens_at(self, picture: Tensor, box: Box, longer_side_px: int) -> Tensor:
-        """[k, c] patches on the thing when its longer side is `longer_side_px`, with its surroundings."""
-        view, place = self._scaled(picture, box, box, longer_side_px)
-        tokens, patch = self.backbone(view), self.backbone.config.patch
-        inside = covered(place.scaled(1 / patch, 1 / patch), *tokens.shape[2:])
-        return F.normalize(tokens[0, :, inside], dim=0).T
+    def _patches_at(self, picture: Tensor, box: Box, longer_side_px: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The thing when its longer side is `longer_side_px`: vectors [c, rows, columns] of its patches, and
+        which of them are on the thing and which are background [rows, columns]."""
+        view, place, shown = self._scaled(picture, box, box, longer_side_px)
+        features, patch = self.encode(view), self.backbone.config.patch
+        on_thing = covered(place.scaled(1 / patch, 1 / patch), *features.shape[2:]).to(features.device)
+        shown_unit = torch.tensor(shown.scaled(1 / view.shape[3], 1 / view.shape[2]).xyxy, device=view.device)
+        background = background_patches(
+            features, on_thing[None, None], shown_unit[None], self.config.background_cosine
+        )
+        vectors = features[0] * on_thing
+        occupied = (on_thing.any(axis).nonzero().flatten() for axis in (1, 0))
+        rows, columns = (slice(int(places[0]), int(places[-1]) + 1) for places in occupied)
+        return vectors[:, rows, columns], on_thing[rows, columns], background[0, 0, rows, columns]
 
-    def _scaled(self, picture: Tensor, box: Box, part: Box, longer_side_px: int) -> tuple[Tensor, Box]:
+    def _scaled(self, picture: Tensor, box: Box, part: Box, longer_side_px: int) -> tuple[Tensor, Box, Box]:
         """The picture resized for the longer side of `box`, as much of it as is used around the middle of
-        `part` [1, 3, h, w]; and where in it `part` is, in pixels."""
+        `part` [1, 3, h, w]; where in it `part` is, and where the picture, in pixels."""
         patch = self.backbone.config.patch
         least, most = self.config.query_canvas_px
         height, width = picture.shape[:2]
@@ -130,7 +161,8 @@ class TrainingFreeModel(nn.Module):
         margins = (across // 2, across - across // 2, down // 2, down - down // 2)
         place = part.shifted(-left, -top).scaled(columns / (right - left), rows / (bottom - top))
         view = normalised(F.pad(content, margins, mode="replicate"))
-        return view, place.shifted(across // 2, down // 2)
+        shown = Box(0, 0, columns, rows)
+        return view, place.shifted(across // 2, down // 2), shown.shifted(across // 2, down // 2)
 
 
 def covered(box_in_patches: Box, rows: int, columns: int) -> Tensor:
@@ -143,6 +175,12 @@ def covered(box_in_patches: Box, rows: int, columns: int) -> Tensor:
 def _overlap(low: float, high: float, cells: int) -> Tensor:
     edges = torch.arange(cells, dtype=torch.float64)
     return ((edges + 1).clamp(max=high) - edges.clamp(min=low)).clamp(0, 1)
+
+
+def _in_squares(views: Sequence[Tensor]) -> Tensor:
+    """[.., rows, columns] of several sizes -> [views, .., q, q], zero below and right of each"""
+    side = max(max(view.shape[-2:]) for view in views)
+    return torch.stack([F.pad(view, (0, side - view.shape[-1], 0, side - view.shape[-2])) for view in views])
 
 
 def region_around_peak(place: Tensor, share: float, finer: int = 2) -> Tensor:
