@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lastseen.cli.index import IndexFolder, engine_of
-from lastseen.cli.shared import Device, EngineName, Quiet, Verbose, Weights, open_localizer
+from lastseen.cli.shared import Device, EngineName, Masks, Quiet, Verbose, Weights, open_localizer
 from lastseen.errors import LastSeenError
 
 LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic")
@@ -34,6 +34,7 @@ def serve(
     ] = "127.0.0.1",
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     weights: Weights = None,
+    masks: Masks = False,
     device: Device = None,
     engine: EngineName = None,
     quiet: Quiet = False,
@@ -61,7 +62,8 @@ def serve(
             raise LastSeenError(f"{video}: no such file; give a video, or a folder with --videos")
     most = _bytes(max_upload)
     with open_socket(host, port) as listening:
-        localizer = open_localizer(weights, False, None, device, quiet, engine or engine_of(folder))
+        chosen = engine or engine_of(folder)
+        localizer = open_localizer(weights, False, None, device, quiet, chosen, masks=masks)
         from lastseen.index import default_folder
         from lastseen.web.media import Settings
         from lastseen.web.server import create_app

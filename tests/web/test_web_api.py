@@ -23,6 +23,7 @@ from lastseen.errors import LastSeenError
 from lastseen.formats import FORMATS
 from lastseen.formats.answer_json import answer_schema
 from lastseen.index import Index
+from lastseen.masks import MaskBounds
 from lastseen.query import Query
 from lastseen.video import Video
 from lastseen.web.media import Settings
@@ -121,6 +122,31 @@ def test_not_seen_is_an_answer_with_a_guess_behind_it(folder):
     jsonschema.validate(answer, answer_schema())
     assert answer["tracks"] == []
     assert answer["best_guess"]["boxes"]
+
+
+class Centred:
+    """A segmenter whose masks are the middle of their prompts."""
+
+    def masks(self, pictures, boxes):
+        return [MaskBounds(bounds=box.expanded(0.8), predicted_iou=0.95) for box in boxes]
+
+
+def test_with_masks_an_answer_has_their_boxes(folder):
+    localizer = tiny()
+    localizer = localizer.with_rule(localizer.rule.with_mask())
+    localizer._segmenter = Centred()
+    settings = Settings(index=folder / "index", files=(folder / "videos" / "walk.mp4",))
+    with TestClient(create_app(settings, localizer), base_url=HERE) as client:
+        (job,) = client.get("/api/jobs").json()
+        finished(client, job["id"])
+        walk = client.get("/api/videos").json()["videos"][0]["id"]
+        job = asked(client, looks=[look(walk)])["id"]
+        answer = client.get(f"/api/jobs/{job}/answers/0").json()
+    video = Video(folder / "videos" / "walk.mp4")
+    query = Query.from_video(video, 3.0, box_at(PLACE))
+    assert answer["tracks"] == [track.to_dict() for track in localizer.locate_all(video, query)]
+    plain = tiny().locate_all(video, query)
+    assert answer["tracks"][-1]["boxes"] != plain[-1].to_dict()["boxes"]
 
 
 def test_a_question_ends_at_the_moment_it_is_asked(client, walk):
@@ -254,6 +280,13 @@ def test_serve_says_what_is_wrong_in_one_line(run, folder, monkeypatch):
         status, out, err = run("serve", "--port", "0", "--index", "index", *arguments)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert says in err
+
+
+def test_serve_with_masks_needs_their_weights_before_anything_is_served(run, folder, monkeypatch):
+    monkeypatch.setenv("LASTSEEN_MODELS", str(folder / "models"))
+    status, out, err = run("serve", "--port", "0", "--index", folder / "index", "--masks")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "masks need MobileSAM" in err and "lastseen models add mobile-sam" in err
 
 
 def test_serve_without_its_libraries_says_how_to_get_them(run, monkeypatch):
