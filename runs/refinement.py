@@ -57,15 +57,15 @@ class Decoded(Video):
     """A video whose sampled frames are in memory: here they are read again and again."""
 
     def hold(self, fps: float) -> Decoded:
-        self._held = [frame.image for frame in super().frames(fps)]
+        self.held = [frame.image for frame in super().frames(fps)]
         return self
 
     def frames(
         self, fps: float = 5.0, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
     ) -> Generator[Frame, None, None]:
-        stop = len(self._held) if end_s is None else min(len(self._held), round(end_s * fps))
+        stop = len(self.held) if end_s is None else min(len(self.held), round(end_s * fps))
         for number in range(round(start_s * fps), stop):
-            yield Frame(number, number / fps, self._held[number])
+            yield Frame(number, number / fps, self.held[number])
 
 
 def answer_set(folder: Path, localizer: Localizer, out: Path, way: str) -> None:

@@ -65,6 +65,25 @@ def test_the_rule_makes_up_for_a_models_own_scale():
     assert fitted > default + 0.2
 
 
+def test_every_set_counts_alike_however_many_questions_it_has():
+    """Logits far above zero in a few questions, below it in many."""
+    few, many = several(12, shift=6.0), several(150, shift=-3.0)
+    alone, pooled, averaged = (
+        fit_extraction(sets, Rule()).shift for sets in ([few], [few + many], [few, many])
+    )
+    assert alone <= averaged < pooled
+    right = [
+        outcome(few, replace(Rule(), extraction=fit_extraction(sets, Rule())))[1].mean()
+        for sets in ([few + many], [few, many])
+    ]
+    assert right[1] >= right[0]
+
+
+def test_processes_fit_the_same_extraction():
+    cases = several(12, scale=0.6, shift=6.0)
+    assert fit_extraction([cases], Rule(), workers=2) == fit_extraction([cases], Rule())
+
+
 @pytest.mark.parametrize("steady", [True, False])
 def test_boxes_are_smoothed_if_that_answers_better(steady):
     """One box in three jumps away; or boxes follow a thing that moves fast, and smoothing makes them lag."""

@@ -1,0 +1,103 @@
+"""Evidence that is kept, and rules compared on it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compare_rules import Ends, Variant, answer, cells
+from keep_evidence import Kept, KeptPeak, KeptWindow, load_kept, save_kept
+
+from lastseen.box import Box
+from lastseen.rule import Rule
+from lastseen.track import ResponseTrack
+
+FRAMES, SEEN = 60, slice(20, 30)
+BOX = (10.0, 10.0, 50.0, 50.0)
+FIRST_PASS = Variant(windows=0)
+
+
+def kept(**fields) -> Kept:
+    """A thing in ten frames, whose track runs on for six more in the first pass."""
+    logits = np.full(FRAMES, -6.0)
+    logits[20:36] = 4.0
+    similarity = np.tile([0.3, -0.1, 0.4], (FRAMES, 1))
+    similarity[SEEN] = 0.8, 0.3, 0.8
+    found = {
+        "video_uid": "v",
+        "truth": ResponseTrack(first_frame=20, fps=5.0, boxes=(Box(*BOX),) * 10, score=1.0),
+        "plain": False,
+        "fps": 5.0,
+        "factors": (1.0, 1.0, 1.0, 1.0),
+        "boxes_px": np.tile(BOX, (FRAMES, 1)),
+        "logits": logits,
+        "full_logits": logits + 3.0,
+        "windows": (),
+        "peaks": (KeptPeak(peak=24, confidence=0.7, start=0, similarity=similarity, others=()),),
+        "found_boxes_px": np.tile((100.0, 100.0, 140.0, 140.0), (FRAMES, 1)),
+        "found_logits": np.where(np.arange(FRAMES) >= 50, 8.0, -9.0),
+    }
+    return Kept(**{**found, **fields})
+
+
+def answered(one: Kept, variant: Variant) -> ResponseTrack:
+    return answer(one, variant, Rule(), 0.25)
+
+
+def test_what_is_kept_is_read_again(tmp_path):
+    window = KeptWindow(
+        first=20,
+        last=35,
+        confidence=0.5,
+        start=18,
+        side=112,
+        boxes_px=np.tile(BOX, (4, 1)),
+        logits=np.arange(4.0),
+        full_logits=np.arange(4.0) + 1,
+    )
+    one = kept(windows=(window,))
+    save_kept([one, replace(one, truth=None)], tmp_path / "set@photo.json.gz")
+    again, absent = load_kept(tmp_path / "set@photo.json.gz")
+    assert again.truth == one.truth and absent.truth is None
+    np.testing.assert_array_equal(again.logits, one.logits)
+    np.testing.assert_array_equal(again.windows[0].boxes_px, window.boxes_px)
+    np.testing.assert_allclose(again.peaks[0].similarity, one.peaks[0].similarity)
+    assert answered(again, Variant()) == answered(one, Variant())
+
+
+def test_ends_by_similarity_to_the_peak_cut_a_track_that_runs_on():
+    track = answered(kept(), FIRST_PASS)
+    assert (track.first_frame, track.last_frame) == (20, 35)
+    track = answered(kept(), replace(FIRST_PASS, ends=Ends(min_cosine=0.5)))
+    assert (track.first_frame, track.last_frame) == (20, 29)
+
+
+def test_a_gap_ends_a_sighting_that_a_short_one_does_not_end():
+    similarity = kept().peaks[0].similarity.copy()
+    similarity[26:28] = 0.2
+    peak = replace(kept().peaks[0], similarity=similarity)
+    short = answered(kept(peaks=(peak,)), replace(FIRST_PASS, ends=Ends(min_cosine=0.5)))
+    assert short.last_frame == 29
+    similarity[26:29] = 0.2
+    long = answered(kept(peaks=(peak,)), replace(FIRST_PASS, ends=Ends(min_cosine=0.5)))
+    assert long.last_frame == 25
+
+
+def test_a_found_view_is_remembered_only_if_it_was_sure():
+    sure = replace(FIRST_PASS, memory=0.9, memory_bar=0.6)
+    assert answered(kept(), sure).first_frame >= 49
+    assert answered(kept(), replace(sure, memory_bar=0.8)) == answered(kept(), FIRST_PASS)
+
+
+def test_the_heads_part_of_a_logit_is_linear_in_its_weight():
+    scores = [answered(kept(), replace(FIRST_PASS, head_weight=weight)).score for weight in (0.0, 0.25, 1.0)]
+    assert scores == sorted(scores) and scores[0] < scores[2]
+    assert scores[1] == pytest.approx(answered(kept(), FIRST_PASS).score)
+
+
+def test_a_row_counts_hits_and_what_was_answered_too_late():
+    late = replace(answered(kept(), FIRST_PASS), first_frame=40)
+    rows = [one, absent] = [kept(), kept(truth=None)]
+    right = list(cells(rows, [answered(one, FIRST_PASS), answered(absent, FIRST_PASS)]))
+    wrong = list(cells(rows, [late, late]))
+    assert right[6] == "1.000" and right[8:] == ["0.00", "0.00"]
+    assert wrong[6] == "0.000" and wrong[8:] == ["1.00", "0.00"]
