@@ -1,6 +1,6 @@
 """How the shipped weights are made: from rendered walks to a model and its answers, in one process.
 
-    python runs/train_synth.py --packs packs --walks walks --out runs/shipped --workers 14 \\
+    python runs/train_synth.py --packs packs --walks walks --out runs/shipped --workers 11 \\
         --set val --set real_pan --set photo_pan
 
 The numbers of walks and steps and all seeds are the defaults below, so this command gives the shipped
@@ -39,7 +39,7 @@ from lastseen.train.recipes import TrainConfig, synth_small
 from lastseen.weights import load_backbone, save_model
 from lastseen_synth.library import open_library
 
-ROOMS, PHOTOS = 130, 150  # walks
+ROOMS, PHOTOS = 110, 130  # walks
 BACKBONE_STEPS, HEADS_STEPS = 5000, 2000
 PHOTO_SHARE = 0.5  # of the clips that heads are trained on
 SAME_WALK_SHARE = 0.3  # of queries from the clip's own walk, at another time

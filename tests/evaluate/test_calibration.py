@@ -7,6 +7,7 @@ import pytest
 
 from lastseen.box import Box
 from lastseen.errors import AnnotationError
+from lastseen.evaluate import calibration
 from lastseen.evaluate.calibration import (
     Answered,
     best_guess,
@@ -103,6 +104,26 @@ def test_boxes_are_smoothed_if_that_answers_better(steady):
     rule = fit_rule(cases)
     assert (rule.extraction.box_median_frames > 1) == steady
     assert outcome(cases, rule)[1].all()
+
+
+def test_ends_are_where_answers_are_right(monkeypatch):
+    """Saturated scores: frames beside the thing have .948 of its score, and the paper takes them for it."""
+    monkeypatch.setattr(calibration, "GAINS", (1.0,))
+    monkeypatch.setattr(calibration, "SHIFTS", (2.0,))
+    cases = []
+    for number in range(8):
+        scores = np.full(60, 0.02)
+        scores[3:57], scores[20:32] = 0.6, 0.8
+        logits = np.log(scores / (1 - scores))
+        truth = ResponseTrack(first_frame=20, fps=5.0, boxes=(BOX,) * 12, score=1.0)
+        boxes = np.tile(BOX.xyxy, (60, 1))
+        boxes[:20] = boxes[32:] = 200, 200, 240, 240
+        evidence = Evidence(fps=5.0, boxes_px=boxes, logits=logits)
+        cases.append(Answered(video_uid=f"v{number}", evidence=evidence, truth=truth))
+    fitted = fit_extraction([cases], Rule())
+    assert fitted.extent_ratio == 0.95
+    tracks = [best_guess(one, Rule(extraction=fitted)) for one in cases]
+    assert {(track.first_frame, track.last_frame) for track in tracks} == {(20, 31)}
 
 
 def test_a_confidence_keeps_the_order_even_if_scores_mislead():
