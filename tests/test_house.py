@@ -39,7 +39,7 @@ INNER_ROWS = {
     "train": [
         ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
         ["loss", "mining", "pairs", "toy", "files_data"],
-        ["soft_coverage"],
+        ["prior", "soft_coverage"],
         ["backbone_stage", "feature_store"],
         ["recipes", "run_backbone_stage"],
         ["initialise"],

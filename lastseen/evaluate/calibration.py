@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -35,7 +36,7 @@ RIGHT_STIOU = 0.25
 GAINS = (0.5, 0.7, 1.0, 1.4, 2.0)
 SHIFTS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0)
 # Fitted one after the other, under what was fitted before. Of equally good ones the first, the paper's.
-OTHERS: dict[str, tuple[float, ...]] = {
+OTHERS: dict[str, tuple[Any, ...]] = {
     "extent_ratio": (0.7, 0.6, 0.8, 0.85, 0.9, 0.95),
     "peak_ratio": (0.8, 0.7, 0.9),
     "box_median_frames": (3, 1, 5),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import TrainError
-from lastseen.model import Predictions, TrainedModel
+from lastseen.model import Predictions, SimilarityModel, TrainedModel
 from lastseen.model.head import AnchorHead, corners
 from lastseen.train.batch import Batch, Source
 from lastseen.train.checkpoint import Checkpoint, RunFolder
@@ -36,6 +36,7 @@ from lastseen.train.optimiser import (
     set_lr,
     trained,
 )
+from lastseen.train.prior import fit_prior
 from lastseen.train.recipes import TrainConfig
 from lastseen.weights import make_model
 
@@ -63,7 +64,10 @@ def train(
         run = Training(config, world, where)
         start = run.restore(folder)
         if start < config.steps:
-            source = rows_of(source or open_source(config, where), *world.rows(config.batch), config.batch)
+            source = source or open_source(config, where)
+            if start == 0:
+                run.fit_prior(source)
+            source = rows_of(source, *world.rows(config.batch), config.batch)
             if world.is_first:
                 folder.claim(config.to_dict())
             world.wait()
@@ -115,6 +119,13 @@ class Training:
     def changing(self) -> dict[str, Tensor]:
         """Trained weights, and the batch norms' statistics: what a checkpoint holds."""
         return self._changing
+
+    def fit_prior(self, source: Source) -> None:
+        """Before the first step, if the config says so; every process fits the same."""
+        if self.config.prior_batches:
+            assert isinstance(self.model, SimilarityModel)
+            fit_prior(self.model, source, self.config.prior_batches, self._precision())
+            self.average = RunningAverage(self.changing(), self.config.ema_decay)
 
     def step(self, number: int, batch: Batch) -> dict[str, float] | None:
         """Learn from one batch (this process's rows); the step's numbers where they are to be logged."""

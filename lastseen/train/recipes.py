@@ -42,6 +42,7 @@ class TrainConfig:
     ] = ()  # prefixes of parameter names that are trained; none: all but the backbone
     train_backbone_from_block: int | None = None  # none: all frozen, as in the paper
     head_score_weight: float | None = None  # of the saved model, if another than in training
+    prior_batches: int = 0  # on which a similarity-map model's prior is fitted before the first step
     loss: LossConfig = field(default_factory=LossConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
@@ -57,6 +58,8 @@ class TrainConfig:
         for name in ("steps", "batch", "accumulate", "log_every", "checkpoint_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.prior_batches < 0 or (self.prior_batches and not isinstance(self.model, SimilarityConfig)):
+            raise ValueError("prior_batches is of similarity-map models only, 0 or more")
         if not 0 <= self.dropout < 1 or not 0 <= self.ema_decay < 1:
             raise ValueError(f"dropout and ema_decay must be in [0, 1), got {self.dropout}, {self.ema_decay}")
         self.trained_model()
@@ -103,6 +106,7 @@ def synth_small() -> TrainConfig:
             backbone=_bundled(depth=8, blocks=(7,), final_norm=False), coverage_windows=(0.5, 1.0, 2.0)
         ),
         data=SynthData(photo_share=0.5),
+        prior_batches=8,
         head_score_weight=0.25,  # best in rendered and in real video: docs/results.md
         steps=20_000,
         batch=64,
