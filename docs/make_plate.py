@@ -1,15 +1,19 @@
-"""A plate of answers, good and bad: the first eight questions about things in unseen rooms, none left out.
+"""A plate of answers, good and bad: the first questions of each set, none left out.
 
     lastseen synth plate --split val --episodes 3 --seed 5 --fps 5 --seconds 30-40
     python docs/make_plate.py plate            # writes docs/pictures/answers.jpg
+    python docs/make_plate.py val real_pan photo_pan --each 8 --ask crop --out plate.jpg
 
-Every thing in these rooms is drawn at run time, so that the picture needs nobody's leave.
+Every thing in the rooms of the first command is drawn at run time, so that the picture needs nobody's leave;
+a plate of other sets may be used as they may.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +21,10 @@ import numpy as np
 from PIL import Image
 
 from lastseen import Localizer, Query, ResponseTrack, Video
+from lastseen.datasets import Question
 from lastseen.datasets.vq2d import find_videos, load_vq2d
-from lastseen.evaluate.benchmark import query_of
+from lastseen.evaluate.asking import WAYS, asked_as
+from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.metrics import compare
 from lastseen.render import clock
 from lastseen.render.canvas import INK, MUTED, WHITE, YELLOW, Canvas, fitted, outline, save_picture
@@ -32,20 +38,28 @@ RIGHT_STIOU = 0.25
 class Case(NamedTuple):
     video: Video
     query: Query
-    truth: ResponseTrack
-    answer: ResponseTrack | None
+    question: Question
+    answer: ResponseTrack | None  # in pixels of the video
+
+    @property
+    def truth(self) -> ResponseTrack:
+        """In pixels of the video."""
+        assert self.question.truth is not None
+        across, down = to_annotated_px(self.question, self.video)
+        boxes = tuple(box.scaled(1 / across, 1 / down) for box in self.question.truth.boxes)
+        return replace(self.question.truth, boxes=boxes)
 
 
-def cases(folder: Path, localizer: Localizer, count: int) -> Iterator[Case]:
+def cases(folder: Path, localizer: Localizer, way: str) -> Iterator[Case]:
     annotations = load_vq2d(folder / "annotations.json")
     for clip, section in find_videos(annotations, folder / "videos"):
         video = Video(section.path)
-        asked = [(question.truth, query_of(question, video, clip.fps)) for question in clip.questions]
-        found = localizer.at(clip.fps).ask_many(video, [query for _, query in asked])
-        for (truth, query), answer in zip(asked, found):
-            if truth and count:
-                yield Case(video, query, truth, answer.last)
-                count -= 1
+        questions = [question for question in clip.questions if question.truth]
+        queries = [asked_as(query_of(question, video, clip.fps), way) for question in questions]
+        found = localizer.at(clip.fps).ask_many(video, queries) if queries else []
+        for question, query, answer in zip(questions, queries, found):
+            assert question.truth
+            yield Case(video, query, question, answer.last)
 
 
 def draw_case(canvas: Canvas, case: Case, x: float, y: float) -> None:
@@ -78,13 +92,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--each", type=int, default=8, help="questions of each set")
+    parser.add_argument("--ask", choices=WAYS, default="photo")
+    parser.add_argument("--weights", type=Path)
     parser.add_argument("--engine")
     arguments = parser.parse_args()
-    localizer = Localizer.from_pretrained(engine=arguments.engine)
-    shown = list(cases(arguments.folder, localizer, arguments.count))
+    localizer = Localizer.from_pretrained(arguments.weights, engine=arguments.engine)
+    of_sets = (cases(folder, localizer, arguments.ask) for folder in arguments.folders)
+    shown = [case for asked in of_sets for case in islice(asked, arguments.each)]
     wide, high = QUERY + 2 * FRAME[0] + 4 * GAP, FRAME[1] + WORDS
     canvas = Canvas(COLUMNS * wide + GAP, -(-len(shown) // COLUMNS) * high + GAP)
     for number, case in enumerate(shown):

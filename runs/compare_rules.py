@@ -126,10 +126,8 @@ def _as_zoomed(
 
 
 def _remembered(evidence: Evidence, kept: Kept, weight: float) -> Evidence:
-    logits = (1 - weight) * evidence.logits + weight * kept.found_logits
-    better = kept.found_logits > evidence.logits
-    boxes_px = np.where(better[:, None], kept.found_boxes_px, evidence.boxes_px)
-    return replace(evidence, logits=logits, boxes_px=boxes_px)
+    """Boxes stay: those of the found view repeat the looseness of the box that it was cut with."""
+    return replace(evidence, logits=(1 - weight) * evidence.logits + weight * kept.found_logits)
 
 
 def _verified(evidence: Evidence, kept: Kept, rule: Rule, min_cosine: float) -> Evidence:

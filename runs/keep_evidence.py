@@ -93,8 +93,7 @@ class Kept:
     full_logits: np.ndarray  # [T] with all of the head's score
     windows: tuple[KeptWindow, ...]
     peaks: tuple[KeptPeak, ...]  # most confident first
-    found_boxes_px: np.ndarray  # [T, 4] asked with the frame of the first peak and its box
-    found_logits: np.ndarray  # [T]
+    found_logits: np.ndarray  # [T] asked with the frame of the first peak and its box
 
 
 class Keeper:
@@ -141,7 +140,6 @@ class Keeper:
                     full_logits=in_full.logits,
                     windows=tuple(self._windows(said, access, views)),
                     peaks=tuple(compared(zoomed, access, peaks)),
-                    found_boxes_px=found.boxes_px,
                     found_logits=found.logits,
                 )
             )

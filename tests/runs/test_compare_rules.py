@@ -33,7 +33,6 @@ def kept(**fields) -> Kept:
         "full_logits": logits + 3.0,
         "windows": (),
         "peaks": (KeptPeak(peak=24, confidence=0.7, start=0, similarity=similarity, others=()),),
-        "found_boxes_px": np.tile((100.0, 100.0, 140.0, 140.0), (FRAMES, 1)),
         "found_logits": np.where(np.arange(FRAMES) >= 50, 8.0, -9.0),
     }
     return Kept(**{**found, **fields})
