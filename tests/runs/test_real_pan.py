@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from make_real_pan import View, draw_view, there_and_back
+from make_real_pan import there_and_back
 from pan_sets import HEIGHT_PX, WIDTH_PX, draw_questions, runs_of, sightings
+from virtual_head import View, draw_view
 
 from lastseen.box import Box
 
