@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from refinement import Decoded
+from refinement import Decoded, between, same
 
 from lastseen.access import VideoAccess
 from lastseen.box import Box
@@ -124,7 +124,7 @@ class Keeper:
         both = [one.predict_encoded(video, [features], encoded, ends) for one in (here, full)]
         kept = []
         for question, query, views, end, said, in_full in zip(questions, asked, encoded, ends, *both):
-            access = VideoAccess(here, video, views, partial(_between, features), partial(_same, video))
+            access = VideoAccess(here, video, views, partial(between, features), partial(same, video))
             zoomed = Zoom()(Evidence.of(said), here.rule.extract, access)
             peaks = sorted(here.rule.extract(zoomed, PEAK_RATIO), key=lambda s: -s.confidence)[:PEAKS]
             found = here.predict_encoded(video, [features], [self._found(video, peaks[0])], [end])[0]
@@ -256,14 +256,6 @@ def load_kept(path: Path) -> list[Kept]:
 
 def _with_arrays(row: dict[str, Any]) -> dict[str, Any]:
     return {key: np.array(value) if key.endswith(ARRAYS) else value for key, value in row.items()}
-
-
-def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    return features[start:stop]
-
-
-def _same(video: Any) -> Any:
-    return video
 
 
 @torch.inference_mode()

@@ -86,7 +86,7 @@ def answer_set(folder: Path, localizer: Localizer, out: Path, way: str) -> None:
         features = torch.cat(list(here.encoded(video, 0, max(ends))))
         said = here.predict_encoded(video, [features], encoded, ends)
         for question, query, predictions in zip(questions, encoded, said):
-            access = VideoAccess(here, video, query, partial(_between, features), partial(_same, video))
+            access = VideoAccess(here, video, query, partial(between, features), partial(same, video))
             truth = question.truth if isinstance(question, Question) else None
             factors = np.array(to_annotated_px(question, video) * 2)
             for name, skip in ROWS.items():
@@ -101,11 +101,11 @@ def answer_set(folder: Path, localizer: Localizer, out: Path, way: str) -> None:
             save_answered(answered, out / f"{folder.name}-{way}@{name}.json.gz")
 
 
-def _between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+def between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return features[start:stop]
 
 
-def _same(video: Video) -> Video:
+def same(video: Video) -> Video:
     return video
 
 
