@@ -13,6 +13,7 @@ Windows and peaks are those of the model's rule.
 from __future__ import annotations
 
 import argparse
+import copy
 import gzip
 import json
 from collections.abc import Sequence
@@ -101,9 +102,7 @@ class Keeper:
 
     def __init__(self, model: Path, device: str | None, engine: str | None) -> None:
         self.saved = Localizer.from_pretrained(model, device=device, engine=engine)
-        self.full = Localizer.from_pretrained(model, device=device, engine=engine)
-        assert isinstance(self.full.model, SimilarityModel)
-        self.full.model.config = replace(self.full.model.config, head_score_weight=1.0)
+        self.full = with_head_score(self.saved, 1.0)
 
     def features(self, video: Decoded, fps: float) -> torch.Tensor:
         return torch.cat(list(self.saved.at(fps).encoded(video, 0, video.frame_count(fps))))
@@ -183,6 +182,22 @@ class Keeper:
             float(x1), float(y1), float(max(x2, x1 + LEAST_SIDE_PX)), float(max(y2, y1 + LEAST_SIDE_PX))
         )
         return self.saved.encode_query(Query((View(picture, box),)))
+
+
+def with_head_score(localizer: Localizer, weight: float) -> Localizer:
+    """The same localizer with another weight of the head's score. Engines in half precision copy the
+    model, and a change of its config would not reach the copy."""
+    model = copy.deepcopy(localizer.model)
+    assert isinstance(model, SimilarityModel)
+    model.config = replace(model.config, head_score_weight=weight)
+    return Localizer(
+        model,
+        procedure=localizer.procedure,
+        fps=localizer.fps,
+        device=localizer.device,
+        batch=localizer.batch,
+        engine=localizer.engine.name,
+    )
 
 
 def compared(evidence: Evidence, access: VideoAccess, sightings: Sequence[Sighting]) -> list[KeptPeak]:

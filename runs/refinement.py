@@ -4,8 +4,9 @@
     python runs/refinement.py --table --together val1 val2 --out runs/refined
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). Frames are
-decoded and encoded once; every row below is the rule of the model with some steps left out. The rule was
-fitted on other episodes and with all steps.
+decoded and encoded once; every row is the rule of the model with its first steps alone: none, the first
+one, .., all, and with `--masks` boxes by masks after all of them. Parts of one set may be answered by several
+processes: folders NAME.0, NAME.1, .. are judged as NAME.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from lastseen.access import VideoAccess
 from lastseen.datasets import AbsentQuestion, Question
 from lastseen.datasets.vq2d import find_videos, load_absent, load_vq2d
-from lastseen.evaluate.asking import WAYS, asked_as
+from lastseen.evaluate.asking import WAYS, asked_as, is_plain
 from lastseen.evaluate.benchmark import query_of, to_annotated_px
 from lastseen.evaluate.calibration import (
     RIGHT_STIOU,
@@ -42,15 +43,15 @@ from lastseen.video import Frame, Video
 from lastseen.weights import bundled_model, load_rule
 
 METRICS = ["tap25", "tap", "stap25", "stap", "recovery", "success", "tap25_unranked", "stap25_unranked"]
-# Name of a row -> the steps that are left out
-ROWS = {
-    "none": ("zoom", "verify", "extend"),
-    "zoom": ("verify", "extend"),
-    "zoom-verify": ("extend",),
-    "zoom-extend": ("verify",),
-    "verify-extend": ("zoom",),
-    "all": (),
-}
+PLAIN = "plain"  # of the size classes in a table: things with little texture
+
+
+def rows(rule: Rule, masks: bool = False) -> dict[str, Rule]:
+    """Name of a row -> the rule with the steps that it has."""
+    steps = [step.name for step in rule.refinement]
+    names = ["none", *("-".join(steps[: n + 1]) for n in range(len(steps) - 1)), "all"]
+    made = {name: rule.without(steps[n:]) for n, name in enumerate(names)} if steps else {"all": rule}
+    return made | ({"mask": rule.with_mask()} if masks else {})
 
 
 class Decoded(Video):
@@ -68,35 +69,40 @@ class Decoded(Video):
             yield Frame(number, number / fps, self.held[number])
 
 
-def answer_set(folder: Path, localizer: Localizer, out: Path, way: str) -> None:
+def answer_set(folder: Path, localizer: Localizer, out: Path, way: str, rules: dict[str, Rule]) -> None:
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
     sections = find_videos(annotations, folder / "videos")
     videos = in_advance(
         lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
     )
-    kept: dict[str, list[Answered]] = {name: [] for name in ROWS}
+    kept: dict[str, list[Answered]] = {name: [] for name in rules}
     for (clip, _), video in zip(sections, videos):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
-        asked = [asked_as(query_of(question, video, clip.fps), way) for question in questions]
+        photos = [query_of(question, video, clip.fps) for question in questions]
+        asked = [asked_as(photo, way) for photo in photos]
         here = localizer.at(clip.fps)
         encoded, ends = (
             list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video))
         )
         features = torch.cat(list(here.encoded(video, 0, max(ends))))
         said = here.predict_encoded(video, [features], encoded, ends)
-        for question, query, predictions in zip(questions, encoded, said):
+        for question, photo, query, predictions in zip(questions, photos, encoded, said):
             access = VideoAccess(here, video, query, partial(between, features), partial(same, video))
             truth = question.truth if isinstance(question, Question) else None
             factors = np.array(to_annotated_px(question, video) * 2)
-            for name, skip in ROWS.items():
-                evidence = here.rule.refine(predictions, access, skip)
-                evidence = replace(evidence, boxes_px=evidence.boxes_px * factors)
-                key = rule_key(here.rule.without(skip))
+            for name, rule in rules.items():
+                evidence = rule.refine(predictions, access)
                 kept[name].append(
-                    Answered(video_uid=clip.video_uid, evidence=evidence, truth=truth, refined_by=key)
+                    Answered(
+                        video_uid=clip.video_uid,
+                        evidence=replace(evidence, boxes_px=evidence.boxes_px * factors),
+                        truth=truth,
+                        refined_by=rule_key(rule),
+                        plain=is_plain(photo.views[0]),
+                    )
                 )
-        print(folder.name, clip.clip_uid, len(kept["all"]), flush=True)
+        print(folder.name, way, clip.clip_uid, len(kept["all"]), flush=True)
         for name, answered in kept.items():  # kept as it goes
             save_answered(answered, out / f"{folder.name}-{way}@{name}.json.gz")
 
@@ -113,29 +119,57 @@ def print_table(out: Path, weights: Path | None, together: list[str]) -> None:
     rule = load_rule(weights or bundled_model())
     print(
         f"| set | steps | {' | '.join(METRICS)} | AUROC | calibration error "
-        "| too late, too early, wrong place or length |\n" + "|---" * (5 + len(METRICS)) + "|"
+        "| present refused, absent seen % | too late, too early, wrong place or length |\n"
+        + "|---" * (6 + len(METRICS))
+        + "|"
     )
-    names = sorted({path.name.split("@")[0] for path in out.glob("*@*.json.gz")})
+    names = sorted({_set_name(path) for path in out.glob("*@*.json.gz")})
     timeless = replace(rule, confidence=replace(rule.confidence, search_length_penalty=0.0))
     for sets in [*([name] for name in names), *([together] if together else [])]:
-        for row, skip in ROWS.items():
-            answered = [one for name in sets for one in load_answered(out / f"{name}@{row}.json.gz")]
-            _print_rows("+".join(sets), row, answered, rule.without(skip))
-            if not skip:
+        for row, its_rule in rows(rule, masks=True).items():
+            answered = [one for name in sets for one in answers(out, name, row)]
+            if not answered:
+                continue
+            _print_rows("+".join(sets), row, answered, its_rule)
+            if row == "all":
                 _print_rows("+".join(sets), f"{row}, no length penalty", answered, timeless)
+
+
+def _set_name(path: Path) -> str:
+    """Of NAME-WAY@ROW.json.gz or of a part of it, NAME.0-WAY@ROW.json.gz: NAME-WAY"""
+    name, way = path.name.split("@")[0].rsplit("-", 1)
+    return f"{name.split('.')[0]}-{way}"
+
+
+def answers(out: Path, name: str, row: str) -> list[Answered]:
+    paths = sorted(out.glob(f"*@{row}.json.gz"))
+    return [one for path in paths if _set_name(path) == name for one in load_answered(path)]
 
 
 def _print_rows(name: str, steps: str, answered: list[Answered], rule: Rule) -> None:
     found = report(answered, rule)
     cells = [_cell(found.metrics["all"][metric], 3 if "ap" in metric else 1) for metric in METRICS]
     error = calibration_error(*outcome(answered, rule))
-    cells += [_cell(found.auroc, 3), f"{error:.3f}", ", ".join(map(str, _wrong(answered, rule)))]
+    cells += [_cell(found.auroc, 3), f"{error:.3f}", _mistaken(answered, rule)]
+    cells.append(", ".join(map(str, _wrong(answered, rule))))
     print(f"| {name} | {steps} | {' | '.join(cells)} |")
-    for size, count in found.questions.items():
-        if size != "all" and count:
-            sized = [found.value(metric, size) for metric in METRICS]
+    parts = {size: (count, found.metrics[size]) for size, count in found.questions.items() if size != "all"}
+    if plain := [one for one in answered if one.plain and one.truth]:
+        parts[PLAIN] = (len(plain), report(plain, rule).metrics["all"])
+    for part, (count, metrics) in parts.items():
+        if count:
+            sized = [metrics[metric].value for metric in METRICS]
             cells = ["" if value is None else f"{value:.3g}" for value in sized]
-            print(f"|  | {size}, {count} | {' | '.join(cells)} | | | |")
+            print(f"|  | {part}, {count} | {' | '.join(cells)} | | | | |")
+
+
+def _mistaken(answered: list[Answered], rule: Rule) -> str:
+    """Share of the present things that count as not seen, and of absent ones that count as seen."""
+    seen = {True: [], False: []}  # type: dict[bool, list[bool]]
+    for one in answered:
+        seen[one.truth is not None].append(best_guess(one, rule).score >= rule.confidence.threshold)
+    shares = (1 - np.mean(seen[True]) if seen[True] else None, np.mean(seen[False]) if seen[False] else None)
+    return ", ".join("" if share is None else f"{100 * share:.1f}" for share in shares)
 
 
 def _wrong(answered: list[Answered], rule: Rule) -> tuple[int, int, int]:
@@ -168,22 +202,24 @@ def main() -> None:
     parser.add_argument(
         "--ask", action="append", choices=WAYS, help="how questions are asked; photo unless given"
     )
+    parser.add_argument("--masks", action="store_true", help="a row with boxes by masks, too")
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.table:
         for name in arguments.together:
-            if not (arguments.out / f"{name}@all.json.gz").exists():
+            if not answers(arguments.out, name, "all"):
                 parser.error(f"--together: {arguments.out} has no answers to {name}; --set {name} makes them")
         print_table(arguments.out, arguments.weights, arguments.together)
         return
     localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
-    if {step.name for step in localizer.rule.refinement} != set(ROWS["none"]):
-        parser.error("the rule of this model leaves out a step of refinement")
+    if arguments.masks:
+        localizer.load_segmenter()
+    rules = rows(localizer.rule, arguments.masks)
     for folder in arguments.sets:
         for way in arguments.ask or ["photo"]:
-            answer_set(folder, localizer, arguments.out, way)
+            answer_set(folder, localizer, arguments.out, way, rules)
 
 
 if __name__ == "__main__":

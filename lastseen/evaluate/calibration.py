@@ -53,6 +53,7 @@ class Answered:
     evidence: Evidence
     truth: ResponseTrack | None
     refined_by: str | None = None  # extraction and refinement; None: as the model said
+    plain: bool = False  # a thing with little texture (lastseen.evaluate.asking)
 
 
 def rule_key(rule: Rule) -> str:
@@ -143,6 +144,7 @@ def save_answered(answered: Sequence[Answered], path: str | Path) -> None:
             "extents": one.evidence.extents,
             "penalties": one.evidence.penalties,
             "refined_by": one.refined_by,
+            "plain": one.plain,
             "truth": one.truth.to_dict() if one.truth else None,
         }
         for one in answered
@@ -165,6 +167,7 @@ def load_answered(path: str | Path) -> list[Answered]:
             ),
             truth=ResponseTrack.from_dict(row["truth"]) if row["truth"] else None,
             refined_by=row["refined_by"],
+            plain=row.get("plain", False),
         )
         for row in rows
     ]

@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from compare_rules import Ends, Variant, answer, cells
-from keep_evidence import Kept, KeptPeak, KeptWindow, load_kept, save_kept
+from keep_evidence import Kept, KeptPeak, KeptWindow, load_kept, save_kept, with_head_score
+from models import SMALL_MAPS, random_model
 
 from lastseen.box import Box
+from lastseen.localizer import Localizer
+from lastseen.query import Query, View
 from lastseen.rule import Rule
 from lastseen.track import ResponseTrack
 
@@ -100,3 +105,17 @@ def test_a_row_counts_hits_and_what_was_answered_too_late():
     wrong = list(cells(rows, [late, late]))
     assert right[6] == "1.000" and right[8:] == ["0.00", "0.00"]
     assert wrong[6] == "0.000" and wrong[8:] == ["1.00", "0.00"]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("engine", ["torch-fp32", "torch-bf16"])
+def test_all_of_the_heads_score_is_kept_by_every_engine(engine):
+    saved = Localizer(random_model(replace(SMALL_MAPS, head_score_weight=0.25)), engine=engine)
+    features = F.normalize(torch.randn(3, 32, 16, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    picture = np.random.default_rng(0).integers(0, 255, (60, 80, 3), np.uint8)
+    query = saved.encode_query(Query((View(picture, Box(10, 10, 50, 50)),)))
+    logits, full = (
+        localizer.localize_clip(features, query)[1] for localizer in (saved, with_head_score(saved, 1.0))
+    )
+    assert np.abs(full - logits).max() > 0.1
+    assert saved.model.config.head_score_weight == 0.25
