@@ -185,6 +185,15 @@ def cells(kept: Sequence[Kept], tracks: Sequence[ResponseTrack]) -> Iterator[str
     yield f"{np.mean([track.last_frame < one.truth.first_frame for one, track, _ in compared]):.2f}"
 
 
+def sets_in(folder: Path) -> dict[str, list[Kept]]:
+    """By NAME@WAY; parts, NAME.K@WAY, are one set."""
+    sets: dict[str, list[Kept]] = {}
+    for path in sorted(folder.glob("*@*.json.gz")):
+        name, way = path.name.removesuffix(".json.gz").split("@")
+        sets.setdefault(f"{name.split('.')[0]}@{way}", []).extend(load_kept(path))
+    return sets
+
+
 def _head_score_weight(model: Path) -> float:
     config = read_config(json.loads((model / "config.json").read_text()))
     assert isinstance(config, SimilarityConfig)
@@ -201,11 +210,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rule = load_rule(arguments.model)
     saved = _head_score_weight(arguments.model)
-    for path in sorted(arguments.folder.glob("*@*.json.gz")):
-        kept = load_kept(path)
-        print(
-            f"\n{path.name.split('.')[0]}: {sum(one.truth is not None for one in kept)} questions,", end=" "
-        )
+    for name, kept in sets_in(arguments.folder).items():
+        print(f"\n{name}: {sum(one.truth is not None for one in kept)} questions,", end=" ")
         print(f"{sum(one.truth is None for one in kept)} absent\n")
         print(f"| variant | {' | '.join(COLUMNS)} | AUROC | hits | hits, plain | too late | too early |")
         print("|---" * (6 + len(COLUMNS)) + "|")

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from refinement import Decoded, between, same
+from refinement import Decoded, between, name_of, part, same
 
 from lastseen.access import VideoAccess
 from lastseen.box import Box
@@ -282,6 +282,7 @@ def main() -> None:
     parser.add_argument("--set", type=Path, action="append", required=True, dest="sets", metavar="FOLDER")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--ask", action="append", choices=WAYS, help="photo unless given")
+    parser.add_argument("--part", type=part, default=(0, 1), metavar="K/N", help="every Nth video, from K on")
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
@@ -289,7 +290,7 @@ def main() -> None:
     keeper = Keeper(arguments.model, arguments.device, arguments.engine)
     for folder in arguments.sets:
         annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
-        sections = find_videos(annotations, folder / "videos")
+        sections = find_videos(annotations, folder / "videos")[arguments.part[0] :: arguments.part[1]]
         cases = [(clip, section.path) for clip, section in sections]
         videos = in_advance(lambda clip, path: Decoded(path).hold(clip.fps), cases)
         kept: dict[str, list[Kept]] = {way: [] for way in arguments.ask or ["photo"]}
@@ -299,7 +300,7 @@ def main() -> None:
             features = keeper.features(video, clip.fps)
             for way, rows in kept.items():
                 rows += keeper.clip(video, features, clip.video_uid, questions, clip.fps, way)
-                save_kept(rows, arguments.out / f"{folder.name}@{way}.json.gz")
+                save_kept(rows, arguments.out / f"{name_of(folder, arguments.part)}@{way}.json.gz")
             print(folder.name, clip.clip_uid, sum(map(len, kept.values())), flush=True)
 
 

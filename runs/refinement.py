@@ -1,12 +1,13 @@
 """What each step of refinement is worth, on rendered and real video.
 
     python runs/refinement.py --set val --set real_dev --out runs/refined
-    python runs/refinement.py --table --together val1 val2 --out runs/refined
+    for k in 0 1 2 3; do python runs/refinement.py --set val3 --part $k/4 --out runs/refined & done; wait
+    python runs/refinement.py --table --together val1-photo val2-photo --out runs/refined
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). Frames are
 decoded and encoded once; every row is the rule of the model with its first steps alone: none, the first
-one, .., all, and with `--masks` boxes by masks after all of them. Parts of one set may be answered by several
-processes: folders NAME.0, NAME.1, .. are judged as NAME.
+one, .., all, and with `--masks` boxes by masks after all of them. With `--part K/N` a process answers every
+Nth video, and the table has all parts as one set.
 """
 
 from __future__ import annotations
@@ -69,9 +70,27 @@ class Decoded(Video):
             yield Frame(number, number / fps, self.held[number])
 
 
-def answer_set(folder: Path, localizer: Localizer, out: Path, way: str, rules: dict[str, Rule]) -> None:
+def part(text: str) -> tuple[int, int]:
+    """K/N: which videos of a set, every Nth from K on."""
+    try:
+        first, every = map(int, text.split("/"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected K/N, like 0/4, got {text}") from None
+    if not 0 <= first < every:
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 0 to N - 1, got {text}")
+    return first, every
+
+
+def name_of(folder: Path, which: tuple[int, int]) -> str:
+    """Of a set or its part, for files: no set is called so, as parts are judged together."""
+    return folder.name if which == (0, 1) else f"{folder.name}.{which[0]}"
+
+
+def answer_set(
+    folder: Path, localizer: Localizer, out: Path, way: str, rules: dict[str, Rule], which: tuple[int, int]
+) -> None:
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
-    sections = find_videos(annotations, folder / "videos")
+    sections = find_videos(annotations, folder / "videos")[which[0] :: which[1]]
     videos = in_advance(
         lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
     )
@@ -104,7 +123,7 @@ def answer_set(folder: Path, localizer: Localizer, out: Path, way: str, rules: d
                 )
         print(folder.name, way, clip.clip_uid, len(kept["all"]), flush=True)
         for name, answered in kept.items():  # kept as it goes
-            save_answered(answered, out / f"{folder.name}-{way}@{name}.json.gz")
+            save_answered(answered, out / f"{name_of(folder, which)}-{way}@{name}.json.gz")
 
 
 def between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
@@ -202,6 +221,7 @@ def main() -> None:
     parser.add_argument(
         "--ask", action="append", choices=WAYS, help="how questions are asked; photo unless given"
     )
+    parser.add_argument("--part", type=part, default=(0, 1), metavar="K/N", help="every Nth video, from K on")
     parser.add_argument("--masks", action="store_true", help="a row with boxes by masks, too")
     parser.add_argument("--device")
     parser.add_argument("--engine")
@@ -219,7 +239,7 @@ def main() -> None:
     rules = rows(localizer.rule, arguments.masks)
     for folder in arguments.sets:
         for way in arguments.ask or ["photo"]:
-            answer_set(folder, localizer, arguments.out, way, rules)
+            answer_set(folder, localizer, arguments.out, way, rules, arguments.part)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from compare_rules import Ends, Variant, answer, cells
+from compare_rules import Ends, Variant, answer, cells, sets_in
 from keep_evidence import Kept, KeptPeak, KeptWindow, load_kept, save_kept, with_head_score
 from models import SMALL_MAPS, random_model
 
@@ -66,6 +66,17 @@ def test_what_is_kept_is_read_again(tmp_path):
     np.testing.assert_array_equal(again.windows[0].boxes_px, window.boxes_px)
     np.testing.assert_allclose(again.peaks[0].similarity, one.peaks[0].similarity)
     assert answered(again, Variant()) == answered(one, Variant())
+
+
+def test_parts_of_a_set_are_one_set(tmp_path):
+    save_kept([kept(video_uid="a")], tmp_path / "rooms.0@photo.json.gz")
+    save_kept([kept(video_uid="b")], tmp_path / "rooms.1@photo.json.gz")
+    save_kept([kept(video_uid="a")], tmp_path / "rooms.0@crop.json.gz")
+    sets = sets_in(tmp_path)
+    assert {name: [one.video_uid for one in rows] for name, rows in sets.items()} == {
+        "rooms@photo": ["a", "b"],
+        "rooms@crop": ["a"],
+    }
 
 
 def test_ends_by_similarity_to_the_peak_cut_a_track_that_runs_on():
