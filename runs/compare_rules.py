@@ -24,7 +24,7 @@ from lastseen.model import SimilarityConfig
 from lastseen.refine import Verify, Zoom
 from lastseen.refine.window import Window
 from lastseen.rule import Rule
-from lastseen.sighting import Evidence, Sighting
+from lastseen.sighting import Evidence, Extraction, Sighting
 from lastseen.track import ResponseTrack
 from lastseen.weights import load_rule, read_config
 
@@ -43,6 +43,7 @@ class Ends:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
+    extraction: Extraction | None = None  # None: that of the model's rule
     head_weight: float | None = None  # None: as the model was saved
     windows: int = Zoom.sightings
     window_weight: float = Zoom.logit_weight
@@ -66,6 +67,13 @@ VARIANTS = {
         for bar in (0.0, 0.6, 0.8)
     },
     **{
+        f"zoom, gain {gain:g}, shift {shift:g}": Variant(
+            extraction=Extraction(gain=gain, shift=shift, box_median_frames=1)
+        )
+        for gain in (0.2, 0.25, 0.3, 0.35, 0.5, 0.7, 1.0)
+        for shift in (-0.5, 0.0, 0.5, 1.0, 2.0)
+    },
+    **{
         f"zoom, ends {cosine} {margin} {also}".rstrip(): Variant(
             ends=Ends(min_cosine=cosine, min_margin=margin, also=also)
         )
@@ -77,6 +85,8 @@ VARIANTS = {
 
 
 def answer(kept: Kept, variant: Variant, rule: Rule, saved_weight: float) -> ResponseTrack:
+    if variant.extraction:
+        rule = replace(rule, extraction=variant.extraction)
     weight = saved_weight if variant.head_weight is None else variant.head_weight
     evidence = _zoomed(kept, variant, weight, saved_weight)
     if variant.memory and kept.peaks[0].confidence >= variant.memory_bar:
@@ -89,7 +99,7 @@ def answer(kept: Kept, variant: Variant, rule: Rule, saved_weight: float) -> Res
     peak = _near(kept.peaks, chosen)
     if variant.ends and peak:
         first, last = _ends(peak, variant.ends, first, last)
-    boxes = evidence.boxes_px[first : last + 1] * np.array(kept.factors)
+    boxes = rule.extraction.smooth_boxes(evidence.boxes_px[first : last + 1] * np.array(kept.factors))
     return ResponseTrack(
         first_frame=first,
         fps=kept.fps,

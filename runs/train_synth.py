@@ -40,7 +40,7 @@ from lastseen.weights import load_backbone, save_model
 from lastseen_synth.library import open_library
 
 ROOMS, PHOTOS = 110, 130  # walks
-BACKBONE_STEPS, HEADS_STEPS = 5000, 2000
+BACKBONE_STEPS, HEADS_STEPS = 3500, 1500
 PHOTO_SHARE = 0.5  # of the clips that heads are trained on
 SAME_WALK_SHARE = 0.3  # of queries from the clip's own walk, at another time
 REFRESH_STEPS = 700  # of heads, between two rounds of augmentation

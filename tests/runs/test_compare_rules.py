@@ -14,6 +14,7 @@ from lastseen.box import Box
 from lastseen.localizer import Localizer
 from lastseen.query import Query, View
 from lastseen.rule import Rule
+from lastseen.sighting import Extraction
 from lastseen.track import ResponseTrack
 
 FRAMES, SEEN = 60, slice(20, 30)
@@ -107,6 +108,16 @@ def test_the_heads_part_of_a_logit_is_linear_in_its_weight():
     scores = [answered(kept(), replace(FIRST_PASS, head_weight=weight)).score for weight in (0.0, 0.25, 1.0)]
     assert scores == sorted(scores) and scores[0] < scores[2]
     assert scores[1] == pytest.approx(answered(kept(), FIRST_PASS).score)
+
+
+def test_a_low_gain_tells_peaks_of_high_logits_apart():
+    logits = kept().logits.copy()
+    logits[20:30], logits[30:36], logits[45:50] = 7.0, -6.0, 3.0
+    steep, flat = (
+        answered(kept(logits=logits), replace(FIRST_PASS, extraction=Extraction(gain=gain)))
+        for gain in (1.0, 0.25)
+    )
+    assert (steep.first_frame, flat.first_frame) == (45, 20)
 
 
 def test_a_row_counts_hits_and_what_was_answered_too_late():
