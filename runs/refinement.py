@@ -5,7 +5,7 @@
     python runs/refinement.py --table --together val1-photo val2-photo --out runs/refined
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). Frames are
-decoded and encoded once; every row is the rule of the model with its first steps alone: none, the first
+decoded and encoded once for all ways of asking; every row is the rule of the model with its first steps alone: none, the first
 one, .., all, and with `--masks` boxes by masks after all of them. With `--part K/N` a process answers every
 Nth video, and the table has all parts as one set.
 """
@@ -13,7 +13,7 @@ Nth video, and the table has all parts as one set.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,8 @@ from lastseen.evaluate.encoded import in_advance, report
 from lastseen.evaluate.metrics import Estimate, compare
 from lastseen.localizer import Localizer
 from lastseen.rule import Rule
+from lastseen.sighting import Evidence
+from lastseen.track import FramePredictions
 from lastseen.video import Frame, Video
 from lastseen.weights import bundled_model, load_rule
 
@@ -87,43 +89,59 @@ def name_of(folder: Path, which: tuple[int, int]) -> str:
 
 
 def answer_set(
-    folder: Path, localizer: Localizer, out: Path, way: str, rules: dict[str, Rule], which: tuple[int, int]
+    folder: Path,
+    localizer: Localizer,
+    out: Path,
+    ways: Sequence[str],
+    rules: dict[str, Rule],
+    which: tuple[int, int],
 ) -> None:
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
     sections = find_videos(annotations, folder / "videos")[which[0] :: which[1]]
     videos = in_advance(
         lambda clip, path: Decoded(path).hold(clip.fps), [(clip, section.path) for clip, section in sections]
     )
-    kept: dict[str, list[Answered]] = {name: [] for name in rules}
+    kept: dict[tuple[str, str], list[Answered]] = {(way, name): [] for way in ways for name in rules}
     for (clip, _), video in zip(sections, videos):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
         photos = [query_of(question, video, clip.fps) for question in questions]
-        asked = [asked_as(photo, way) for photo in photos]
         here = localizer.at(clip.fps)
-        encoded, ends = (
-            list(map(f, asked)) for f in (here.encode_query, partial(here.frames_searched, video))
-        )
+        ends = [here.frames_searched(video, photo) for photo in photos]
         features = torch.cat(list(here.encoded(video, 0, max(ends))))
-        said = here.predict_encoded(video, [features], encoded, ends)
-        for question, photo, query, predictions in zip(questions, photos, encoded, said):
-            access = VideoAccess(here, video, query, partial(between, features), partial(same, video))
-            truth = question.truth if isinstance(question, Question) else None
-            factors = np.array(to_annotated_px(question, video) * 2)
-            for name, rule in rules.items():
-                evidence = rule.refine(predictions, access)
-                kept[name].append(
-                    Answered(
-                        video_uid=clip.video_uid,
-                        evidence=replace(evidence, boxes_px=evidence.boxes_px * factors),
-                        truth=truth,
-                        refined_by=rule_key(rule),
-                        plain=is_plain(photo.views[0]),
+        for way in ways:
+            encoded = [here.encode_query(asked_as(photo, way)) for photo in photos]
+            said = here.predict_encoded(video, [features], encoded, ends)
+            for question, photo, query, predictions in zip(questions, photos, encoded, said):
+                access = VideoAccess(here, video, query, partial(between, features), partial(same, video))
+                truth = question.truth if isinstance(question, Question) else None
+                factors = np.array(to_annotated_px(question, video) * 2)
+                for name, evidence in refined(predictions, rules, access):
+                    kept[way, name].append(
+                        Answered(
+                            video_uid=clip.video_uid,
+                            evidence=replace(evidence, boxes_px=evidence.boxes_px * factors),
+                            truth=truth,
+                            refined_by=rule_key(rules[name]),
+                            plain=is_plain(photo.views[0]),
+                        )
                     )
-                )
-        print(folder.name, way, clip.clip_uid, len(kept["all"]), flush=True)
-        for name, answered in kept.items():  # kept as it goes
-            save_answered(answered, out / f"{name_of(folder, which)}-{way}@{name}.json.gz")
+            print(folder.name, way, clip.clip_uid, len(kept[way, "all"]), flush=True)
+            for name in rules:  # kept as it goes
+                path = out / f"{name_of(folder, which)}-{way}@{name}.json.gz"
+                save_answered(kept[way, name], path)
+
+
+def refined(
+    predictions: FramePredictions, rules: dict[str, Rule], video: VideoAccess
+) -> Iterator[tuple[str, Evidence]]:
+    """Name and evidence of each row; a rule goes on where the one before it, which has its first steps, ended."""
+    evidence, done = Evidence.of(predictions), 0
+    for name, rule in rules.items():
+        for step in rule.refinement[done:]:
+            evidence = step(evidence, rule.extract, video)
+        done = len(rule.refinement)
+        yield name, evidence
 
 
 def between(features: torch.Tensor, start: int, stop: int) -> torch.Tensor:
@@ -238,8 +256,7 @@ def main() -> None:
         localizer.load_segmenter()
     rules = rows(localizer.rule, arguments.masks)
     for folder in arguments.sets:
-        for way in arguments.ask or ["photo"]:
-            answer_set(folder, localizer, arguments.out, way, rules, arguments.part)
+        answer_set(folder, localizer, arguments.out, arguments.ask or ["photo"], rules, arguments.part)
 
 
 if __name__ == "__main__":

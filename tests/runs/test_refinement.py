@@ -1,16 +1,18 @@
 """Steps of refinement, measured one by one, on parts of sets that are judged together."""
 
 import argparse
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from refinement import answers, name_of, part, print_table, rows
+from refinement import answers, name_of, part, print_table, refined, rows
 
 from lastseen.box import Box
 from lastseen.evaluate.calibration import Answered, rule_key, save_answered
+from lastseen.rule import Rule
 from lastseen.sighting import Evidence
-from lastseen.track import ResponseTrack
+from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.weights import bundled_model, load_rule
 
 FRAMES = 40
@@ -36,6 +38,27 @@ def test_each_row_has_one_step_more():
         "mask": ["zoom", "verify", "extend", "mask"],
     }
     assert list(rows(rule.without(["zoom", "verify", "extend"]))) == ["all"]
+
+
+@dataclass(frozen=True)
+class Higher:
+    """A step that raises all logits."""
+
+    name: str
+    by: float
+
+    def __call__(self, evidence, extract, video):
+        return replace(evidence, logits=evidence.logits + self.by)
+
+
+def test_a_row_is_what_its_rule_alone_would_give():
+    rule = Rule(refinement=(Higher("zoom", 1.0), Higher("verify", 2.0), Higher("extend", 4.0)))
+    said = FramePredictions(fps=5.0, boxes_px=np.zeros((3, 4)), logits=np.array([-1.0, 0, 1]))
+    made = rows(rule)
+    found = dict(refined(said, made, video=None))
+    for name, alone in made.items():
+        assert np.array_equal(found[name].logits, alone.refine(said, None).logits)
+    assert [evidence.logits[1] for evidence in found.values()] == [0, 1, 3, 7]
 
 
 def test_parts_are_named_by_their_number_and_must_be_in_range():
