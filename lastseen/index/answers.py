@@ -51,9 +51,19 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
                 score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
                 lines.append(f"{before}The best guess is {video.name}, {when} ({score}).")
-            if answer.video_missing:
-                lines.append(f"{before}{video.name} is not there to zoom in: first pass only.")
+            if missing := left_out(answer):
+                lines.append(f"{before}{missing}")
     return "\n".join(lines)
+
+
+def left_out(answer: Answer) -> str:
+    """What was not done because the video file is missing, as a sentence; empty if nothing."""
+    if not answer.video_missing:
+        return ""
+    name = _indexed(answer).name
+    if "zoom" in answer.steps:
+        return f"{name} is not there to take masks from: boxes are the model's."
+    return f"{name} is not there to zoom in: first pass only."
 
 
 def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lastseen.answer import Answer
 from lastseen.errors import QueryError
 from lastseen.formats import FORMATS, format_answer
 from lastseen.formats.answer_json import answer_dict
+from lastseen.index.answers import left_out
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.render import write_filmstrip, write_picture, write_report, write_video
 from lastseen.web.jobs import DONE, Job, Jobs
@@ -59,13 +60,19 @@ class JobInfo(BaseModel):
 
 
 class Seen(BaseModel):
-    """`answer` keeps the schema lastseen/answer@1, every occurrence in it; `curve` is for drawing."""
+    """`answer` keeps the schema lastseen/answer@1, every occurrence in it; `curve` is for drawing.
+
+    `steps` are the refinement steps that were run; `left_out` says in words what was not done because the
+    video file is missing.
+    """
 
     video: str
     name: str
     recorded_at: str
     seen_at: str
     answer: dict[str, Any]
+    steps: list[str]
+    left_out: str
     curve: dict[str, Any]
 
 
@@ -164,6 +171,8 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
                     recorded_at=dates[0],
                     seen_at=dates[1],
                     answer=answer_dict(one),
+                    steps=list(one.steps),
+                    left_out=left_out(one),
                     curve=curve_dict(one),
                 )
             )

@@ -142,11 +142,31 @@ def test_with_masks_an_answer_has_their_boxes(folder):
         walk = client.get("/api/videos").json()["videos"][0]["id"]
         job = asked(client, looks=[look(walk)])["id"]
         answer = client.get(f"/api/jobs/{job}/answers/0").json()
+        (seen,) = client.get(f"/api/jobs/{job}/answers").json()["answers"]
+        assert "mask" in seen["steps"] and seen["left_out"] == ""
     video = Video(folder / "videos" / "walk.mp4")
     query = Query.from_video(video, 3.0, box_at(PLACE))
     assert answer["tracks"] == [track.to_dict() for track in localizer.locate_all(video, query)]
     plain = tiny().locate_all(video, query)
     assert answer["tracks"][-1]["boxes"] != plain[-1].to_dict()["boxes"]
+
+
+def test_an_answer_without_its_video_says_what_was_left_out(folder):
+    localizer = tiny()
+    localizer = localizer.with_rule(localizer.rule.with_mask())
+    localizer._segmenter = Centred()
+    path = folder / "videos" / "walk.mp4"
+    frame = Video(path).frame_at(3.0).image
+    settings = Settings(index=folder / "index", files=(path,))
+    with TestClient(create_app(settings, localizer), base_url=HERE) as client:
+        (job,) = client.get("/api/jobs").json()
+        finished(client, job["id"])
+        photo = client.post("/api/pictures?name=frame.jpg", content=jpeg(frame)).json()["id"]
+        path.unlink()
+        job = asked(client, looks=[{"picture": photo, "box": list(box_at(PLACE).xyxy)}])["id"]
+        (seen,) = client.get(f"/api/jobs/{job}/answers").json()["answers"]
+    assert "mask" not in seen["steps"]
+    assert seen["left_out"].startswith("walk.mp4 is not there to ")
 
 
 def test_a_question_ends_at_the_moment_it_is_asked(client, walk):

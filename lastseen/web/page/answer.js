@@ -50,7 +50,9 @@ export class AnswerView {
       parts.push(make("p", { className: "moment" }, make("mark", { textContent: clock(track.end) })));
       parts.push(make("p", { className: "large", textContent: `in ${seen.name}` }));
       const span = `In view from ${clock(track.start)} to ${clock(track.end)}, score ${track.score.toFixed(2)}.`;
-      parts.push(make("p", { className: "muted", textContent: `${date(seen.seen_at)}. ${span}${missing}` }));
+      const boxes = seen.steps.includes("mask") ? " Boxes by masks." : "";
+      const rest = `${boxes}${seen.left_out && ` ${seen.left_out}`}${missing}`;
+      parts.push(make("p", { className: "muted", textContent: `${date(seen.seen_at)}. ${span}${rest}` }));
       return parts;
     }
     parts.push(make("p", { className: "moment", textContent: "Not seen." }));
