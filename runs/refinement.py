@@ -5,9 +5,9 @@
     python runs/refinement.py --table --together val1-photo val2-photo --out runs/refined
 
 A set is a folder with annotations.json, absent.json and videos/ (`lastseen synth` makes such). Frames are
-decoded and encoded once for all ways of asking; every row is the rule of the model with its first steps alone: none, the first
-one, .., all, and with `--masks` boxes by masks after all of them. With `--part K/N` a process answers every
-Nth video, and the table has all parts as one set.
+decoded and encoded once for all ways of asking; every row is the rule of the model with its first steps
+alone: none, the first one, .., all, and with `--masks` boxes by masks after all of them. With `--part K/N` a
+process answers every Nth video, and the table has all parts as one set.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def answer_set(
 def refined(
     predictions: FramePredictions, rules: dict[str, Rule], video: VideoAccess
 ) -> Iterator[tuple[str, Evidence]]:
-    """Name and evidence of each row; a rule goes on where the one before it, which has its first steps, ended."""
+    """Name and evidence of each row; it goes on where the row before it, which has its first steps, ended."""
     evidence, done = Evidence.of(predictions), 0
     for name, rule in rules.items():
         for step in rule.refinement[done:]:
