@@ -5,8 +5,8 @@
     python runs/fit_rule.py --model MODEL confidence refined/val-photo@all.json.gz ...
 
 The extraction is fitted on answers without refinement (runs/train_synth.py keeps them); steps of refinement
-are those of the rule in the model's folder, or of the bundled one. The confidence is fitted on what
-was refined under it. Both write rule.json into the model's folder.
+are those of the rule in the model's folder, or of the bundled one. The confidence and its threshold are
+fitted on what was refined under it. Both write rule.json into the model's folder.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lastseen.evaluate.calibration import (
     calibration_error,
     fit_confidence,
     fit_extraction,
+    fit_threshold,
     held_out,
     load_answered,
 )
@@ -42,7 +43,7 @@ def main() -> None:
         rule = replace(rule, extraction=fit_extraction(sets, rule, workers=arguments.workers))
     else:
         together = list(chain.from_iterable(sets))
-        rule = fit_confidence(together, rule)
+        rule = fit_threshold(together, fit_confidence(together, rule))
         print("calibration error, videos left out:", calibration_error(*held_out(together, rule)))
     save_rule(rule, arguments.model)
     print(rule)

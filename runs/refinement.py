@@ -32,6 +32,7 @@ from lastseen.evaluate.calibration import (
     best_guess,
     calibration_error,
     load_answered,
+    mistaken,
     outcome,
     rule_key,
     save_answered,
@@ -122,7 +123,7 @@ def answer_set(
                             video_uid=clip.video_uid,
                             evidence=replace(evidence, boxes_px=evidence.boxes_px * factors),
                             truth=truth,
-                            refined_by=rule_key(rules[name]),
+                            refined_by=rule_key(rules[name]) if rules[name].refinement else None,
                             plain=is_plain(photo.views[0]),
                         )
                     )
@@ -187,7 +188,8 @@ def _print_rows(name: str, steps: str, answered: list[Answered], rule: Rule) -> 
     found = report(answered, rule)
     cells = [_cell(found.metrics["all"][metric], 3 if "ap" in metric else 1) for metric in METRICS]
     error = calibration_error(*outcome(answered, rule))
-    cells += [_cell(found.auroc, 3), f"{error:.3f}", _mistaken(answered, rule)]
+    shares = ("" if share is None else f"{100 * share:.1f}" for share in mistaken(answered, rule))
+    cells += [_cell(found.auroc, 3), f"{error:.3f}", ", ".join(shares)]
     cells.append(", ".join(map(str, _wrong(answered, rule))))
     print(f"| {name} | {steps} | {' | '.join(cells)} |")
     parts = {size: (count, found.metrics[size]) for size, count in found.questions.items() if size != "all"}
@@ -198,15 +200,6 @@ def _print_rows(name: str, steps: str, answered: list[Answered], rule: Rule) -> 
             sized = [metrics[metric].value for metric in METRICS]
             cells = ["" if value is None else f"{value:.3g}" for value in sized]
             print(f"|  | {part}, {count} | {' | '.join(cells)} | | | | |")
-
-
-def _mistaken(answered: list[Answered], rule: Rule) -> str:
-    """Share of the present things that count as not seen, and of absent ones that count as seen."""
-    seen = {True: [], False: []}  # type: dict[bool, list[bool]]
-    for one in answered:
-        seen[one.truth is not None].append(best_guess(one, rule).score >= rule.confidence.threshold)
-    shares = (1 - np.mean(seen[True]) if seen[True] else None, np.mean(seen[False]) if seen[False] else None)
-    return ", ".join("" if share is None else f"{100 * share:.1f}" for share in shares)
 
 
 def _wrong(answered: list[Answered], rule: Rule) -> tuple[int, int, int]:

@@ -43,6 +43,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "box_median_frames": (3, 1, 5),
 }
 BINS = 10
+THRESHOLDS = tuple(hundredths / 100 for hundredths in range(5, 96))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,13 +190,14 @@ def calibrate(
     progress: Callable[[int, int], None] | None = None,
 ) -> Calibration:
     """The extraction is fitted on what the model said, then everything is refined under it, and the
-    confidence is fitted on that: no number is fitted on evidence that another rule refined."""
+    confidence and its threshold are fitted on that: no number is fitted on evidence that another rule
+    refined."""
     asked = predict_all(localizer, annotations, videos, absent, progress)
     before = calibration_error(*outcome(refined(localizer, asked), localizer.rule))
     rule = replace(localizer.rule, extraction=fit_extraction([unrefined(asked)], localizer.rule))
     answered = refined(localizer.with_rule(rule), asked)
     return Calibration(
-        rule=fit_confidence(answered, rule),
+        rule=fit_threshold(answered, fit_confidence(answered, rule)),
         error_before=before,
         error_held_out=calibration_error(*held_out(answered, rule)),
     )
@@ -238,6 +240,27 @@ def fit_confidence(answered: Sequence[Answered], rule: Rule) -> Rule:
     plain = replace(rule, confidence=replace(rule.confidence, slope=1.0, offset=0.0))
     slope, offset = fit_logistic(*outcome(answered, plain))
     return replace(rule, confidence=replace(rule.confidence, slope=slope, offset=offset))
+
+
+def fit_threshold(answered: Sequence[Answered], rule: Rule) -> Rule:
+    """The rule with the threshold at which the larger of two shares is least: present things that count as
+    not seen, and absent ones that count as seen. Without absent things the threshold stays."""
+    if all(one.truth for one in answered):
+        return rule
+    rules = [replace(rule, confidence=replace(rule.confidence, threshold=value)) for value in THRESHOLDS]
+    worse = [max(share for share in mistaken(answered, one) if share is not None) for one in rules]
+    best = [one for one, share in zip(rules, worse) if share <= min(worse) + 1e-9]
+    return best[len(best) // 2]
+
+
+def mistaken(answered: Sequence[Answered], rule: Rule) -> tuple[float | None, float | None]:
+    """Share of the present things that count as not seen, and of absent ones that count as seen; None
+    without any."""
+    seen: dict[bool, list[bool]] = {True: [], False: []}
+    for one in answered:
+        seen[one.truth is not None].append(best_guess(one, rule).score >= rule.confidence.threshold)
+    present, absent = seen[True], seen[False]
+    return (1 - float(np.mean(present)) if present else None), (float(np.mean(absent)) if absent else None)
 
 
 def outcome(answered: Sequence[Answered], rule: Rule) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,10 @@ from lastseen.evaluate.calibration import (
     fit_extraction,
     fit_logistic,
     fit_rule,
+    fit_threshold,
     held_out,
     load_answered,
+    mistaken,
     outcome,
     rule_key,
     save_answered,
@@ -68,7 +70,7 @@ def test_the_rule_makes_up_for_a_models_own_scale():
 
 def test_every_set_counts_alike_however_many_questions_it_has():
     """Logits far above zero in a few questions, below it in many."""
-    few, many = several(12, shift=6.0), several(150, shift=-3.0)
+    few, many = several(12, scale=2, shift=6.0), several(150, scale=2, shift=-3.0)
     alone, pooled, averaged = (
         fit_extraction(sets, Rule()).shift for sets in ([few], [few + many], [few, many])
     )
@@ -129,6 +131,19 @@ def test_ends_are_where_answers_are_right(monkeypatch):
 def test_a_confidence_keeps_the_order_even_if_scores_mislead():
     scores, right = np.linspace(0.1, 0.9, 50), np.arange(50) < 25
     assert fit_logistic(scores, right)[0] > 0
+
+
+def test_the_threshold_refuses_as_many_as_it_lets_through():
+    # A scale this low leaves peaks of present and absent things close together.
+    cases = several(40, scale=0.3)
+    rule = fit_threshold(cases, fit_rule(cases))
+    refused, seen = mistaken(cases, rule)
+    for threshold in (0.05, 0.5, 0.95):
+        other = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
+        assert max(refused, seen) <= max(mistaken(cases, other))
+    present = [one for one in cases if one.truth]
+    assert fit_threshold(present, Rule()) == Rule()
+    assert mistaken(present, rule)[1] is None
 
 
 def test_few_answers_make_nobody_certain():
