@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lastseen.box import Box, Letterbox
-from lastseen.masks import MaskBounds
+from lastseen.masks import BoxMask
 from lastseen.model import EncodedQuery, Model
 from lastseen.query import Footage
 from lastseen.refine.window import Window
@@ -37,7 +37,7 @@ class Encoder(Protocol):
     def localize_clip(
         self, features: Tensor, queries: list[EncodedQuery]
     ) -> tuple[np.ndarray, np.ndarray]: ...
-    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]: ...
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]: ...
 
 
 class VideoFeatures:
@@ -110,7 +110,7 @@ class VideoAccess:
             for frame in frames:
                 yield frame.image
 
-    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
         return self.encoder.segment(pictures, boxes)
 
     def _encoded(self, window: Window) -> Tensor:

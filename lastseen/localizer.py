@@ -21,7 +21,7 @@ from lastseen.clips import Clip, cut
 from lastseen.engine import DEFAULT, Engine, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
-from lastseen.masks import MaskBounds, MobileSamSegmenter, Segmenter, load_mobile_sam
+from lastseen.masks import BoxMask, MobileSamSegmenter, Segmenter, load_mobile_sam
 from lastseen.model import EncodedQuery, Model, Predictions, TrainedModel, TrainingFreeModel
 from lastseen.procedure import Procedure, Published, Standard
 from lastseen.query import Footage, Query
@@ -335,14 +335,23 @@ class Localizer:
 
     @torch.inference_mode()
     def encode_query(self, query: Query) -> list[EncodedQuery]:
-        """Features of each view."""
-        return [
-            self.engine.encode_query(torch.from_numpy(np.ascontiguousarray(view.picture)), view.box)
-            for view in query.views
-        ]
+        """Features of each view. If the rule has masks, the thing is known by one in its picture."""
+        step = next((step for step in self.rule.refinement if isinstance(step, Mask)), None)
+        encoded = []
+        for view in query.views:
+            mask = view.mask
+            if mask is None and step:
+                mask = step.of_view(view, self.segment)
+            picture, known = (
+                None if pixels is None else torch.from_numpy(np.ascontiguousarray(pixels))
+                for pixels in (view.picture, mask)
+            )
+            assert picture is not None
+            encoded.append(self.engine.encode_query(picture, view.box, known))
+        return encoded
 
-    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
-        """Bounds of the masks of what boxes show, in square pictures [side, side, 3]."""
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
+        """Masks of what boxes show, in square pictures [side, side, 3]."""
         self._on_step()
         return self.load_segmenter().masks(pictures, boxes)
 

@@ -39,6 +39,7 @@ class View:
 
     picture: np.ndarray  # [h, w, 3] uint8 RGB
     box: Box  # where the thing is in it
+    mask: np.ndarray | None = None  # [h, w] bool: which pixels show the thing, if that is known
 
     @property
     def crop(self) -> np.ndarray:
@@ -157,6 +158,9 @@ def _check(view: View) -> None:
         raise QueryError(f"the box {_plain(box)} is empty; give x1,y1,x2,y2 with x1 < x2 and y1 < y2")
     if box.x1 < 0 or box.y1 < 0 or box.x2 > width or box.y2 > height:
         raise QueryError(f"the box {_plain(box)} reaches outside the {width}x{height} picture")
+    if view.mask is not None and (view.mask.shape != (height, width) or view.mask.dtype != bool):
+        shape = f"{list(view.mask.shape)} {view.mask.dtype}"
+        raise QueryError(f"a mask is [h, w] bool, {height}x{width} like its picture, got {shape}")
     if min(box.width, box.height) < LEAST_SIDE_PX:
         raise QueryError(f"the box {_plain(box)} is under {LEAST_SIDE_PX} pixels; draw it around the thing")
 

@@ -96,7 +96,9 @@ def answer_set(
     ways: Sequence[str],
     rules: dict[str, Rule],
     which: tuple[int, int],
+    asking: Localizer,
 ) -> None:
+    """`asking` encodes the questions."""
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
     sections = find_videos(annotations, folder / "videos")[which[0] :: which[1]]
     videos = in_advance(
@@ -111,7 +113,7 @@ def answer_set(
         ends = [here.frames_searched(video, photo) for photo in photos]
         features = torch.cat(list(here.encoded(video, 0, max(ends))))
         for way in ways:
-            encoded = [here.encode_query(asked_as(photo, way)) for photo in photos]
+            encoded = [asking.encode_query(asked_as(photo, way)) for photo in photos]
             said = here.predict_encoded(video, [features], encoded, ends)
             for question, photo, query, predictions in zip(questions, photos, encoded, said):
                 access = VideoAccess(here, video, query, partial(between, features), partial(same, video))
@@ -234,6 +236,9 @@ def main() -> None:
     )
     parser.add_argument("--part", type=part, default=(0, 1), metavar="K/N", help="every Nth video, from K on")
     parser.add_argument("--masks", action="store_true", help="a row with boxes by masks, too")
+    parser.add_argument(
+        "--mask-questions", action="store_true", help="the thing known by a mask in its picture"
+    )
     parser.add_argument("--device")
     parser.add_argument("--engine")
     arguments = parser.parse_args()
@@ -245,11 +250,14 @@ def main() -> None:
         print_table(arguments.out, arguments.weights, arguments.together)
         return
     localizer = Localizer.from_pretrained(arguments.weights, device=arguments.device, engine=arguments.engine)
-    if arguments.masks:
+    if arguments.masks or arguments.mask_questions:
         localizer.load_segmenter()
+    masks = localizer.with_rule(localizer.rule.with_mask())
+    asking = masks if arguments.mask_questions else localizer
     rules = rows(localizer.rule, arguments.masks)
     for folder in arguments.sets:
-        answer_set(folder, localizer, arguments.out, arguments.ask or ["photo"], rules, arguments.part)
+        ways = arguments.ask or ["photo"]
+        answer_set(folder, localizer, arguments.out, ways, rules, arguments.part, asking)
 
 
 if __name__ == "__main__":

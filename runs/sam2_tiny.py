@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from lastseen.box import Box
-from lastseen.masks import MaskBounds
+from lastseen.masks import BoxMask
 from lastseen.masks.segmenter import MEAN, STD, mask_bounds
 
 INPUT_PX = 1024  # fixed in the export
@@ -46,10 +46,10 @@ class Sam2TinySegmenter:
             for name in SHA256
         )
 
-    def masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+    def masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
         return [self._mask(picture, box) for picture, box in zip(pictures, boxes)]
 
-    def _mask(self, picture: np.ndarray, box: Box) -> MaskBounds:
+    def _mask(self, picture: np.ndarray, box: Box) -> BoxMask:
         factor = INPUT_PX / len(picture)
         names = [output.name for output in self.encoder.get_outputs()]
         features = dict(zip(names, self.encoder.run(None, {"image": _input(picture)})))
@@ -62,8 +62,9 @@ class Sam2TinySegmenter:
         logits, predicted = self.decoder.run(["masks", "iou_predictions"], features | prompt | no_mask)
         best = int(predicted[0].argmax())
         whole = F.interpolate(torch.from_numpy(logits[:, best : best + 1]), (INPUT_PX,) * 2, mode="bilinear")
-        bounds = mask_bounds(whole[0, 0] > 0)
-        return MaskBounds(
+        bounds = mask_bounds(mask := whole[0, 0] > 0)
+        return BoxMask(
+            mask=mask.numpy(),
             bounds=None if bounds is None else bounds.scaled(1 / factor, 1 / factor),
             predicted_iou=float(predicted[0, best]),
         )

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from lastseen.answer import Answer, ScoreCurve
-from lastseen.box import Letterbox
+from lastseen.box import Box, Letterbox
+from lastseen.masks import BoxMask
 from lastseen.query import Query
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence, Extraction
@@ -42,6 +43,15 @@ class Features:
 
     def segment(self, pictures: Any, boxes: Any) -> Any:
         raise AssertionError
+
+
+def box_mask(picture: np.ndarray, bounds: Box | None, predicted_iou: float = 0.95) -> BoxMask:
+    """As a segmenter says it: a mask that fills its bounds in a picture."""
+    mask = np.zeros(picture.shape[:2], bool)
+    if bounds is not None:
+        x1, y1, x2, y2 = (max(0, round(side)) for side in bounds.xyxy)
+        mask[y1:y2, x1:x2] = True
+    return BoxMask(mask=mask, bounds=bounds, predicted_iou=predicted_iou)
 
 
 def world(shown: range | set[int], *, cosine: float = 1.0) -> torch.Tensor:

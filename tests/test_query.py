@@ -6,7 +6,7 @@ from videos import number_in, pictures, write_video
 
 from lastseen.box import Box
 from lastseen.errors import QueryError
-from lastseen.query import LEAST_SIDE_PX, Query, cut_around
+from lastseen.query import LEAST_SIDE_PX, Query, View, cut_around
 from lastseen.video import Video
 
 
@@ -33,6 +33,14 @@ def test_several_pictures_are_one_query(picture):
     query = Query.from_images([picture, picture], asked_at=3.0)
     assert len(query.views) == 2
     assert query.asked_at == 3.0
+
+
+def test_a_mask_has_the_size_of_its_picture():
+    picture, box = np.zeros((40, 60, 3), np.uint8), Box(0, 0, 10, 10)
+    assert Query((View(picture, box, np.ones((40, 60), bool)),)).views[0].mask.all()
+    for wrong in (np.ones((60, 40), bool), np.ones((40, 60), np.uint8)):
+        with pytest.raises(QueryError, match=r"a mask is \[h, w\] bool, 40x60 like its picture"):
+            Query((View(picture, box, wrong),))
 
 
 def test_a_query_can_be_a_moment_of_a_video(tmp_path):

@@ -41,9 +41,11 @@ class Engine:
         """[n, h, w, 3] uint8 on the device -> features"""
         return self.model.encode_frames(frames)
 
-    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
-        """A query's picture [h, w, 3] uint8 and the thing's box in it; its vectors in float32"""
-        return self.model.encode_query(picture.to(self.device), box).to(dtype=torch.float32)
+    def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
+        """A query's picture [h, w, 3] uint8, the thing's box in it and, if known, its mask [h, w] bool; its
+        vectors in float32"""
+        mask = None if mask is None else mask.to(self.device)
+        return self.model.encode_query(picture.to(self.device), box, mask).to(dtype=torch.float32)
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         features = features.to(self.device, self.dtype)
@@ -91,9 +93,9 @@ class CompiledEngine(Float16Engine):
         self._run: Callable[..., Predictions] = torch.compile(self.model.localize_run, dynamic=False)
         self._length: int | None = None
 
-    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
+    def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
         with torch.compiler.set_stance("force_eager"):  # a batch of another size, not worth compiling
-            return super().encode_query(picture, box)
+            return super().encode_query(picture, box, mask)
 
     def localize_run(self, features: Tensor, query: EncodedQuery, context: int, first: int) -> Predictions:
         # The first full run sets the length; the end of a video has another, not worth compiling.

@@ -6,11 +6,11 @@ box --> prompt_encoder -------+
 """
 
 from lastseen.masks.mobile_sam import MobileSam, MobileSamConfig
-from lastseen.masks.segmenter import MaskBounds, MobileSamSegmenter, Segmenter
+from lastseen.masks.segmenter import BoxMask, MobileSamSegmenter, Segmenter
 from lastseen.masks.stored import add_mobile_sam, load_mobile_sam
 
 __all__ = [
-    "MaskBounds",
+    "BoxMask",
     "MobileSam",
     "MobileSamConfig",
     "MobileSamSegmenter",

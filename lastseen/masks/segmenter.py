@@ -1,4 +1,4 @@
-"""A picture and a box in, the bounds of the mask of what the box shows out."""
+"""A picture and a box in, the mask of what the box shows out."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from lastseen.masks.mobile_sam import MobileSam
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of ImageNet, for 0 to 255
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskBounds:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoxMask:
     """What the segmenter says of one box."""
 
-    bounds: Box | None  # in pixels of the picture; None if the mask is empty
+    mask: np.ndarray  # [rows, columns] bool, over all of the picture, at the segmenter's resolution
+    bounds: Box | None  # of the mask, in pixels of the picture; None if it is empty
     predicted_iou: float  # of the mask with the true one, by the segmenter's own estimate
 
 
 class Segmenter(Protocol):
-    def masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+    def masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
         """Square pictures [side, side, 3] of any sizes, and a box in pixels of each."""
 
 
@@ -45,13 +46,13 @@ class MobileSamSegmenter:
         self.device, self.input_px, self.batch = torch.device(device), input_px, batch
 
     @torch.inference_mode()
-    def masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
-        found: list[MaskBounds] = []
+    def masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
+        found: list[BoxMask] = []
         for at in range(0, len(pictures), self.batch):
             found += self._masks(pictures[at : at + self.batch], boxes[at : at + self.batch])
         return found
 
-    def _masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> Iterator[MaskBounds]:
+    def _masks(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> Iterator[BoxMask]:
         sides = [len(picture) for picture in pictures]
         prompts = torch.tensor([box.scaled(1 / side, 1 / side).xyxy for box, side in zip(boxes, sides)])
         inputs = torch.cat([self._input(picture) for picture in pictures])
@@ -60,9 +61,11 @@ class MobileSamSegmenter:
         for side, of_one, predicted in zip(sides, logits, ious.cpu()):
             best = _best(predicted)
             whole = F.interpolate(of_one[None, best : best + 1], (self.input_px,) * 2, mode="bilinear")
-            bounds = mask_bounds(whole[0, 0] > 0)
+            mask = whole[0, 0] > 0
+            bounds = mask_bounds(mask)
             factor = side / self.input_px
-            yield MaskBounds(
+            yield BoxMask(
+                mask=mask.cpu().numpy(),
                 bounds=None if bounds is None else bounds.scaled(factor, factor),
                 predicted_iou=float(predicted[best]),
             )

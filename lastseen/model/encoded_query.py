@@ -11,6 +11,7 @@ from torch import Tensor
 from lastseen.model.inputs import patches_inside
 
 MIN_KEPT_SHARE = 0.4  # of the patches in a box: the least similar to the surroundings are never background
+MIN_MASKED_SHARE = 0.25  # of the patches in a box that its mask must keep, or it is not trusted
 MIN_SURROUNDING = 4  # patches around a box that are needed to know what the background looks like
 
 
@@ -39,6 +40,15 @@ class EncodedQuery:
         )
         return EncodedQuery(self.vectors.to(device=device, dtype=dtype), *masks)
 
+    def with_mask(self, covered: Tensor) -> EncodedQuery:
+        """One view whose background is what a mask leaves out: `covered` [scales, q, q] is the share of each
+        patch that is in the mask. At scales at which too little is left the background stays."""
+        assert self.on_thing is not None and self.background is not None
+        outside = self.on_thing & (covered < 0.5)
+        kept, of = ((some.flatten(1).sum(1)) for some in (self.on_thing & ~outside, self.on_thing))
+        masked = (kept >= MIN_MASKED_SHARE * of)[:, None, None]
+        return EncodedQuery(self.vectors, self.on_thing, torch.where(masked, outside, self.background))
+
     def as_batch(self) -> EncodedQuery:
         """One view as a batch of one."""
         masks = (None if mask is None else mask[None] for mask in (self.on_thing, self.background))
@@ -48,6 +58,11 @@ class EncodedQuery:
         """One view of a batch."""
         masks = (None if mask is None else mask[number] for mask in (self.on_thing, self.background))
         return EncodedQuery(self.vectors[number], *masks)
+
+
+def mask_picture(mask: Tensor) -> Tensor:
+    """[h, w] bool -> [h, w, 3] uint8, to be cropped and resized like the picture that it belongs to."""
+    return (mask.to(torch.uint8) * 255)[..., None].expand(-1, -1, 3)
 
 
 def background_patches(features: Tensor, inside: Tensor, shown_unit: Tensor, cosine: float) -> Tensor:

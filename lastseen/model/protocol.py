@@ -45,8 +45,8 @@ class Model(Protocol):
         """[n, h, w, 3] uint8 -> features"""
         ...
 
-    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
-        """A picture [h, w, 3] uint8 and the thing's box in it"""
+    def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
+        """A picture [h, w, 3] uint8, the thing's box in it and, if known, its mask [h, w] bool"""
         ...
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:

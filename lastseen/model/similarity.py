@@ -19,7 +19,7 @@ from lastseen.box import Box, Letterbox
 from lastseen.model.affinity import PointView, point_in_square
 from lastseen.model.backbone import Backbone, BackboneConfig
 from lastseen.model.config import checked_size, config_dict, config_from_dict
-from lastseen.model.encoded_query import EncodedQuery, background_patches
+from lastseen.model.encoded_query import EncodedQuery, background_patches, mask_picture
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead, make_head
 from lastseen.model.inputs import letterboxed, normalised, patches_inside, query_crops
 from lastseen.model.propagation import GRID, SpatioTemporalTransformer
@@ -243,9 +243,14 @@ class SimilarityModel(nn.Module):
         letterbox = self.letterbox(frames.shape[2], frames.shape[1])
         return self.encode(letterboxed(frames, letterbox, self.config.padding))
 
-    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
-        crops, boxes, shown = query_crops(picture, box, self.config.query_size, self.config.query_scales)
-        return self.encode_query_pictures(normalised(crops)[None], boxes[None], shown[None]).row(0)
+    def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
+        size, scales = self.config.query_size, self.config.query_scales
+        crops, boxes, shown = query_crops(picture, box, size, scales)
+        query = self.encode_query_pictures(normalised(crops)[None], boxes[None], shown[None]).row(0)
+        if mask is None:
+            return query
+        crops, *_ = query_crops(mask_picture(mask), box, size, scales)
+        return query.with_mask(F.avg_pool2d(crops[:, 0], self.config.backbone.patch))
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         return self.localize(features[None], query.as_batch())

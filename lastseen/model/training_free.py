@@ -19,7 +19,7 @@ from lastseen.box import Box, Letterbox
 from lastseen.model.affinity import PointView
 from lastseen.model.backbone import Backbone
 from lastseen.model.coverage import coverage, window_sides
-from lastseen.model.encoded_query import EncodedQuery, background_patches
+from lastseen.model.encoded_query import EncodedQuery, background_patches, mask_picture
 from lastseen.model.head import Predictions
 from lastseen.model.inputs import letterboxed, normalised, resized
 from lastseen.model.protocol import weights_fingerprint
@@ -80,9 +80,11 @@ class TrainingFreeModel(nn.Module):
     def encode(self, pictures: Tensor) -> Tensor:
         return F.normalize(self.backbone(pictures).contiguous(), dim=1)  # sums round by layout
 
-    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
-        views = [self._patches_at(picture, box, scale) for scale in self.config.query_scales_px]
-        return EncodedQuery(*(_in_squares(parts) for parts in zip(*views)))
+    def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
+        views = [self._patches_at(picture, box, scale, mask) for scale in self.config.query_scales_px]
+        vectors, on_thing, background, masked = (_in_squares(parts) for parts in zip(*views))
+        query = EncodedQuery(vectors, on_thing, background)
+        return query if mask is None else query.with_mask(masked)
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         """One candidate a frame: boxes [1, t, 1, 4] in the unit square, logits [1, t, 1]."""
@@ -125,27 +127,37 @@ class TrainingFreeModel(nn.Module):
         views = []
         for scale in self.config.query_scales_px:
             view, place, _ = self._scaled(picture, box, Box(*point, *point), scale)
-            views.append((view, (place.x1, place.y1)))
+            views.append((normalised(view), (place.x1, place.y1)))
         return views
 
-    def _patches_at(self, picture: Tensor, box: Box, longer_side_px: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The thing when its longer side is `longer_side_px`: vectors [c, rows, columns] of its patches, and
-        which of them are on the thing and which are background [rows, columns]."""
+    def _patches_at(
+        self, picture: Tensor, box: Box, longer_side_px: int, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The thing when its longer side is `longer_side_px`: vectors [c, rows, columns] of its patches,
+        which of them are on the thing, which are background, and how much of each is in the mask (all of it
+        without one) [rows, columns]."""
         view, place, shown = self._scaled(picture, box, box, longer_side_px)
-        features, patch = self.encode(view), self.backbone.config.patch
+        features, patch = self.encode(normalised(view)), self.backbone.config.patch
         on_thing = covered(place.scaled(1 / patch, 1 / patch), *features.shape[2:]).to(features.device)
         shown_unit = torch.tensor(shown.scaled(1 / view.shape[3], 1 / view.shape[2]).xyxy, device=view.device)
         background = background_patches(
             features, on_thing[None, None], shown_unit[None], self.config.background_cosine
         )
+        masked = torch.ones_like(features[0, 0])
+        if mask is not None:
+            as_mask, *_ = self._scaled(mask_picture(mask), box, box, longer_side_px)
+            masked = F.avg_pool2d(as_mask[:, 0], patch)[0]
         vectors = features[0] * on_thing
         occupied = (on_thing.any(axis).nonzero().flatten() for axis in (1, 0))
         rows, columns = (slice(int(places[0]), int(places[-1]) + 1) for places in occupied)
-        return vectors[:, rows, columns], on_thing[rows, columns], background[0, 0, rows, columns]
+        on_thing, of_background, masked = (
+            flag[rows, columns] for flag in (on_thing, background[0, 0], masked)
+        )
+        return vectors[:, rows, columns], on_thing, of_background, masked
 
     def _scaled(self, picture: Tensor, box: Box, part: Box, longer_side_px: int) -> tuple[Tensor, Box, Box]:
         """The picture resized for the longer side of `box`, as much of it as is used around the middle of
-        `part` [1, 3, h, w]; where in it `part` is, and where the picture, in pixels."""
+        `part` [1, 3, h, w] in [0, 1]; where in it `part` is, and where the picture, in pixels."""
         patch = self.backbone.config.patch
         least, most = self.config.query_canvas_px
         height, width = picture.shape[:2]
@@ -160,7 +172,7 @@ class TrainingFreeModel(nn.Module):
         across, down = (max(least, math.ceil(side / patch) * patch) - side for side in (columns, rows))
         margins = (across // 2, across - across // 2, down // 2, down - down // 2)
         place = part.shifted(-left, -top).scaled(columns / (right - left), rows / (bottom - top))
-        view = normalised(F.pad(content, margins, mode="replicate"))
+        view = F.pad(content, margins, mode="replicate")
         shown = Box(0, 0, columns, rows)
         return view, place.shifted(across // 2, down // 2), shown.shifted(across // 2, down // 2)
 

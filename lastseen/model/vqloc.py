@@ -199,7 +199,8 @@ class VQLoC(nn.Module):
         letterbox = self.letterbox(frames.shape[2], frames.shape[1])
         return self.encode(letterboxed(frames, letterbox, self.config.padding))
 
-    def encode_query(self, picture: Tensor, box: Box) -> EncodedQuery:
+    def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
+        """All of the crop is the query, so a mask is not used."""
         features = self.backbone(normalised(query_crop(picture, box, self.config.query_size)))
         # Contiguous, whatever the backbone returns: convolutions round by memory layout.
         return self.encode_query_features(features[:, None].contiguous()).row(0)

@@ -1,13 +1,14 @@
-"""Mask: replace the boxes of the answer by the bounds of masks.
+"""Mask: replace the boxes of the answer by the bounds of masks, and know the thing in its picture by one.
 
 The model says when a thing is in view more exactly than where its edges are. A segmenter, prompted with the
 model's box in a window around it, finds the edges. Only the sighting that is going to be the answer is
-segmented; if a mask does not fit its box, the box stays.
+segmented; if a mask does not fit its box, the box stays. In the picture of the question, what is in the
+box but not in the mask is background.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
@@ -15,9 +16,14 @@ from typing import ClassVar
 import numpy as np
 
 from lastseen.box import Box
+from lastseen.masks.segmenter import BoxMask
+from lastseen.query import View
 from lastseen.refine.step import FrameAccess
 from lastseen.refine.window import crop, window_corner
 from lastseen.sighting import Evidence, Extract, Sighting
+
+Segment = Callable[[Sequence[np.ndarray], Sequence[Box]], list[BoxMask]]
+MAX_PICTURE_SHARE = 0.8  # of a question's picture that the box may take, for a mask of the thing in it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +76,25 @@ class Mask:
         ]
         height, width = pictures[0].shape[:2]
         return np.array([box.clipped(width, height).xyxy for box in kept])
+
+    def of_view(self, view: View, segment: Segment) -> np.ndarray | None:
+        """[h, w] bool: which pixels of the question's picture show the thing. None if the segmenter is not
+        sure, or if there is nothing around the box that the thing could be told from."""
+        height, width = view.picture.shape[:2]
+        if view.box.area > MAX_PICTURE_SHARE * width * height:
+            return None
+        x, y, side = self.window(view.box, view.picture)
+        (found,) = segment([crop(view.picture, x, y, side)], [view.box.shifted(-x, -y)])
+        if found.bounds is None or found.predicted_iou < self.min_predicted_iou:
+            return None
+        columns, rows = (
+            np.clip((np.arange(count) - start + 0.5) * cells / side, 0, cells - 1).astype(int)
+            for count, start, cells in zip((width, height), (x, y), found.mask.shape[::-1])
+        )
+        mask = np.zeros((height, width), bool)
+        inside = np.s_[max(0, y) : y + side, max(0, x) : x + side]
+        mask[inside] = found.mask[np.ix_(rows, columns)][inside]
+        return mask
 
     def window(self, box: Box, picture: np.ndarray) -> tuple[int, int, int]:
         """x, y and side of the square around a box; inside the picture where it fits."""

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from lastseen.box import Box, Letterbox
-from lastseen.masks.segmenter import MaskBounds
+from lastseen.masks.segmenter import BoxMask
 from lastseen.refine.window import Window
 from lastseen.sighting import Evidence, Extract
 from lastseen.track import FramePredictions
@@ -37,7 +37,7 @@ class FrameAccess(Protocol):
         """Frames [start, stop) in their original size, one by one: [height, width, 3]; fewer if the video
         ends early."""
 
-    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[MaskBounds]:
+    def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
         """Bounds of the masks of what boxes show, in square pictures; an error if there is no segmenter."""
 
 

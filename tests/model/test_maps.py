@@ -233,6 +233,22 @@ def test_background_of_a_query_does_not_change_which_frames_are_similar():
 
 
 @torch.no_grad()
+def test_a_mask_says_which_patches_are_background():
+    model = random_model(replace(SMALL_MAPS, background_cosine=-1.0))
+    picture, box = torch.randint(0, 256, (200, 300, 3), dtype=torch.uint8), Box(100, 60, 160, 180)
+    mask = torch.zeros(200, 300, dtype=torch.bool)
+    mask[60:120] = True  # the upper half of the box
+    guessed, known = model.encode_query(picture, box), model.encode_query(picture, box, mask)
+    assert torch.equal(guessed.vectors, known.vectors)
+    for background, on_thing in zip(known.background, known.on_thing):
+        rows = on_thing.any(1).nonzero().flatten()
+        upper, lower = rows[: len(rows) // 2], rows[(len(rows) + 1) // 2 :]
+        assert not background[upper].any() and torch.equal(background[lower], on_thing[lower])
+    mask[68:] = False  # so little of the box that it is not trusted
+    assert torch.equal(model.encode_query(picture, box, mask).background, guessed.background)
+
+
+@torch.no_grad()
 def test_training_uses_the_query_that_inference_uses():
     model = random_model(SMALL_MAPS)
     config = model.config

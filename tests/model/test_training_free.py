@@ -110,6 +110,18 @@ def test_background_in_the_box_of_the_query_does_not_cover_the_thing():
     assert covered[1].max() > covered_by_all[1].max()  # the thing in another place is all there
 
 
+def test_a_mask_says_which_patches_are_background():
+    picture, free = picture_of_thing(), model()
+    mask = torch.zeros(picture.shape[:2], dtype=torch.bool)
+    mask[:, : round((THING.x1 + THING.x2) / 2)] = True  # the left half
+    guessed, known = free.encode_query(picture, THING), free.encode_query(picture, THING, mask)
+    assert torch.equal(guessed.vectors, known.vectors)
+    for number, side in enumerate((2, 4, 8)):
+        right = torch.zeros(8, 8, dtype=torch.bool)
+        right[:side, side // 2 : side] = True
+        assert torch.equal(known.background[number], right)
+
+
 def test_a_query_keeps_the_layout_of_the_thing_at_every_scale():
     query = model().encode_query(picture_of_thing(), THING)
     assert query.vectors.shape == (3, 3, 8, 8) and query.on_thing.shape == query.background.shape == (3, 8, 8)

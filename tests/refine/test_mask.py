@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence import BOX, FRAMES, SQUARE, rule, seen
+import torch
+from evidence import BOX, FRAMES, SQUARE, box_mask, rule, seen
 from scenes import box_at, quick_localizer, thing, write_scene
 
 from lastseen.box import Box
@@ -13,8 +14,8 @@ from lastseen.errors import LastSeenError, WeightsError
 from lastseen.index import Index
 from lastseen.index.answers import answers_text
 from lastseen.localizer import Localizer
-from lastseen.masks import MaskBounds
-from lastseen.query import Query
+from lastseen.masks import BoxMask
+from lastseen.query import Query, View
 from lastseen.refine import Mask
 from lastseen.rule import Rule
 from lastseen.video import Video
@@ -48,7 +49,7 @@ class Pictures:
         for picture in pictures:
             x, y = map(int, picture[0, 0, :2])
             shifted = None if self.bounds is None else self.bounds.shifted(-x, -y)
-            found.append(MaskBounds(bounds=shifted, predicted_iou=self.predicted_iou))
+            found.append(box_mask(picture, shifted, self.predicted_iou))
         return found
 
     def vectors(self, start, stop):
@@ -132,6 +133,62 @@ def test_a_rule_with_masks_is_kept_and_masks_come_last():
     assert with_mask.without(["mask"]).with_step("zoom", sightings=1).refinement[-1].name == "extend"
 
 
+# --- The picture of the question ---
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (60, 40), (148, 92)])
+def test_the_mask_of_a_question_is_in_the_pixels_of_its_picture(corner):
+    x, y = corner
+    box, seen = Box(x, y, x + 52, y + 28), []
+
+    def segment(pictures, boxes):
+        seen.append((pictures[0].shape, boxes[0]))
+        return [box_mask(pictures[0], boxes[0].expanded(0.5))]
+
+    mask = Mask().of_view(View(np.zeros((120, 200, 3), np.uint8), box), segment)
+    wanted = np.zeros((120, 200), bool)
+    x1, y1, x2, y2 = map(round, box.expanded(0.5).xyxy)
+    wanted[y1:y2, x1:x2] = True
+    assert mask.shape == (120, 200) and np.array_equal(mask, wanted)
+    (shape, prompt), *rest = seen
+    assert not rest and shape == (104, 104, 3) and prompt.width == 52
+
+
+def test_a_mask_at_another_resolution_is_scaled_to_the_picture():
+    quarter = BoxMask(mask=np.eye(2, dtype=bool), bounds=Box(0, 0, 80, 80), predicted_iou=0.9)
+    view = View(np.zeros((80, 80, 3), np.uint8), Box(20, 20, 60, 60))
+    assert np.array_equal(Mask().of_view(view, lambda *_: [quarter]), np.kron(np.eye(2), np.ones((40, 40))))
+
+
+def test_a_question_without_surroundings_or_with_an_unsure_mask_has_none():
+    picture = np.zeros((80, 100, 3), np.uint8)
+    view = View(picture, Box(20, 20, 60, 60))
+    assert Mask().of_view(view, lambda pictures, boxes: [box_mask(pictures[0], boxes[0], 0.6)]) is None
+    assert Mask().of_view(view, lambda pictures, boxes: [box_mask(pictures[0], None)]) is None
+
+    def never(pictures, boxes):
+        raise AssertionError
+
+    assert Mask().of_view(View(picture, Box(2, 2, 98, 78)), never) is None
+
+
+def test_a_localizer_with_masks_knows_the_thing_in_its_picture_by_one(localizer):
+    masks = localizer.with_rule(localizer.rule.with_mask())
+    picture = np.random.default_rng(0).integers(0, 256, (160, 240, 3), np.uint8)
+    view = View(picture, Box(60, 40, 150, 130))
+    counted = masks._segmenter.count
+    (plain,), (known,) = (one.encode_query(Query((view,))) for one in (localizer, masks))
+    assert masks._segmenter.count == counted + 1
+    given = replace(view, mask=np.zeros((160, 240), bool))
+    given.mask[49:121, 69:141] = True  # what the segmenter says: four fifths of each side
+    (own,) = localizer.encode_query(Query((given,)))
+    masks.encode_query(Query((given,)))
+    assert masks._segmenter.count == counted + 1  # a mask that is given is not looked for
+    assert torch.equal(own.background, known.background)
+    assert torch.equal(plain.vectors, known.vectors) and torch.equal(plain.on_thing, known.on_thing)
+    assert known.background.any() and not torch.equal(plain.background, known.background)
+
+
 # --- With videos ---
 
 
@@ -143,7 +200,7 @@ class Shrinking:
 
     def masks(self, pictures, boxes):
         self.count += len(pictures)
-        return [MaskBounds(bounds=box.expanded(0.8), predicted_iou=0.95) for box in boxes]
+        return [box_mask(picture, box.expanded(0.8)) for picture, box in zip(pictures, boxes)]
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +232,7 @@ def test_an_index_gives_the_same_boxes_and_segments_once(localizer, video, tmp_p
     with Index(tmp_path / "index", localizer=masks) as index:
         index.add(video)
         masks._segmenter.count = 0
-        answer = index.ask(query)
+        answer = index.ask(query)  # its picture shows nothing but the thing, so that is not segmented
         assert answer.last.boxes == alone.last.boxes
         assert answer.steps == alone.steps
         assert masks._segmenter.count == len(answer.last.boxes)

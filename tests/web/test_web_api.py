@@ -14,6 +14,7 @@ import httpx2 as httpx
 import jsonschema
 import numpy as np
 import pytest
+from evidence import box_mask
 from fastapi.testclient import TestClient
 from PIL import Image
 from scenes import box_at, texture
@@ -23,7 +24,6 @@ from lastseen.errors import LastSeenError
 from lastseen.formats import FORMATS
 from lastseen.formats.answer_json import answer_schema
 from lastseen.index import Index
-from lastseen.masks import MaskBounds
 from lastseen.query import Query
 from lastseen.video import Video
 from lastseen.web.media import Settings
@@ -128,7 +128,7 @@ class Centred:
     """A segmenter whose masks are the middle of their prompts."""
 
     def masks(self, pictures, boxes):
-        return [MaskBounds(bounds=box.expanded(0.8), predicted_iou=0.95) for box in boxes]
+        return [box_mask(picture, box.expanded(0.8)) for picture, box in zip(pictures, boxes)]
 
 
 def test_with_masks_an_answer_has_their_boxes(folder):
