@@ -82,7 +82,8 @@ Masks = Annotated[
     bool,
     typer.Option(
         "--masks",
-        help="Take the answer's boxes from masks (MobileSAM; 'lastseen models add mobile-sam' first).",
+        help="Boxes of the answer, and the thing in its picture, by masks (MobileSAM; 'lastseen models add "
+        "mobile-sam' first).",
     ),
 ]
 Device = Annotated[
