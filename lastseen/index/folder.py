@@ -108,6 +108,10 @@ class IndexFolder:
     def place(self, video: IndexedVideo) -> Path:
         return self.folder / "videos" / f"{video.id:06d}"
 
+    def make_place(self, video: IndexedVideo) -> None:
+        for folder in (self.folder / "videos", self.place(video)):  # private even if the one above is not
+            folder.mkdir(mode=0o700, exist_ok=True)
+
     def fine(self, video: IndexedVideo) -> Rows | None:
         return Rows(self.place(video), "fine", video.fine_bytes) if video.fine_bytes else None
 
@@ -150,11 +154,7 @@ class IndexFolder:
         lock = self._lock(video)
         with ExitStack() as held:
             try:
-                for folder in (
-                    self.folder / "videos",
-                    lock.parent,
-                ):  # private even if the folder above is not
-                    folder.mkdir(mode=0o700, exist_ok=True)
+                lock.parent.mkdir(mode=0o700, exist_ok=True)
                 mine = held.enter_context(locked(lock, wait=False))
             except OSError as error:
                 raise IndexStoreError(f"{lock}: cannot be written ({error.strerror})") from None

@@ -38,10 +38,8 @@ class Recorder:
     ) -> None:
         self.index, self.localizer, self.video, self.commit_s = index, localizer, video, commit_s
         self._reset_pending()
-        place = index.place(video)
         with self._rollback_on_error():
-            for folder in (place.parent, place):
-                folder.mkdir(mode=0o700, exist_ok=True)
+            index.make_place(video)
             self._open()
             self._drop_uncommitted()
 

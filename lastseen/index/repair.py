@@ -71,7 +71,7 @@ class _Work:
             try:
                 block = self._made(first, end)
             except (IndexStoreError, VideoError, OSError) as error:
-                failed.append(((first, end), str(error)))
+                failed.append(((first, end), getattr(error, "strerror", None) or str(error)))
             else:
                 same = same and self._as_committed(block)
                 made.append(block)
@@ -112,6 +112,7 @@ class _Work:
                     data = bytes_of(features.read(first, end))
                 else:
                     data = features.tokens(first, end)
+                self.index.make_place(self.video)
                 rows.write(first, np.ascontiguousarray(data))
                 rows.sync(first, end)
             sums[rows.kind] = rows.checksum(first, end)

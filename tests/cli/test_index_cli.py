@@ -18,6 +18,7 @@ from lastseen.video import Video
 
 HERE, THERE = (40, 60), (210, 90)
 DATE = "2026-11-14 10:00"
+DATES = ("name", "recorded_at", "date_doubtful", "seen_at", "looked_again")
 pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 
 
@@ -86,7 +87,7 @@ def test_the_json_is_that_of_one_video_with_dates(run, indexed):
     assert found["answers"][1]["recorded_at"].startswith("2026-11-14T10:00:00.000")
     for answer, place in zip(found["answers"], (THERE, HERE)):
         assert parse_answer(json.dumps(answer)).sightings[-1].boxes[2].iou(box_at(place)) > 0.4
-        dates = {key: answer.pop(key) for key in ("name", "recorded_at", "seen_at", "looked_again")}
+        dates = {key: answer.pop(key) for key in DATES}
         status, alone, _ = run("find", "thing.png", dates["name"], "--json", "-q", "--all")
         assert {**json.loads(alone), "video": answer["video"]} == answer
 
@@ -206,6 +207,8 @@ def test_when_the_video_is_gone_the_answer_stands_and_the_picture_does_not(run, 
         (["index", "walk.mp4", "--keep", "some"], "choose full or compact"),
         (["index", "walk.mp4", "--shard", "3/2"], "expected I/N"),
         (["index", "walk.mp4", "--recorded", "60"], "expected a date"),
+        (["index", "walk.mp4", "--recorded", "9999-12-31"], "no video is from then; give a date from 1980"),
+        (["index", "walk.mp4", "--recorded", "1904-01-01"], "no video is from then; give a date from 1980"),
         (["index", "walk.mp4", "later.mp4", "--name", "a"], "--name goes with one video"),
         (["index", "rtsp://127.0.0.1:9/x", "--keep", "compact"], "a stream cannot be decoded again"),
         (["index", "list", "--index", "nowhere"], "no index at nowhere"),
@@ -229,7 +232,7 @@ def test_another_model_is_one_clear_line(run, indexed, monkeypatch, localizer):
     assert status == 2 and one_line(err) and "was made by another model" in err
 
 
-@pytest.mark.parametrize("command", [[], ["add"], ["list"], ["info"], ["remove"], ["verify"]])
+@pytest.mark.parametrize("command", [[], ["add"], ["list"], ["info"], ["remove"], ["verify"], ["repair"]])
 def test_help_opens_with_an_example(run, command):
     status, out, _ = run("index", *command, "--help")
     assert status == 0
