@@ -25,6 +25,7 @@ from lastseen.localizer import Localizer
 from lastseen.video import Video
 
 PIECE_ROWS = 64  # read at a time by `pieces`
+MOST_UNCOVERED = 100_000  # frames (five hours) of which no block is there: more is a wrong number
 HELD_FRAMES = 512  # re-encoded frames that are cached, shared by neighbouring clips and by several queries
 
 
@@ -33,7 +34,7 @@ class FineFeatures:
 
     def __init__(self, index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> None:
         self.index, self.localizer, self.video = index, localizer, video
-        self.grid = fitting_grid(localizer, video)
+        self.grid = fitting_grid(index, localizer, video)
         self._rows = index.fine(video)
         self._sound = index.soundness(video, self._rows) if self._rows else None
         self._video: Video | None = None
@@ -159,8 +160,8 @@ class FineFeatures:
         return self._video
 
 
-def fitting_grid(localizer: Localizer, video: IndexedVideo) -> CompactGrid:
-    """The video's grid of compact tokens; IndexStoreError if the catalogue's sizes are not of this model."""
+def fitting_grid(index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> CompactGrid:
+    """The video's grid of compact tokens; IndexStoreError if the catalogue's numbers cannot be right."""
     assert video.grid is not None
     try:
         grid = compact_grid(localizer, video, video.grid)
@@ -169,8 +170,10 @@ def fitting_grid(localizer: Localizer, video: IndexedVideo) -> CompactGrid:
     except (ValueError, ZeroDivisionError):
         fits = False
     fine_bytes = math.prod(video.grid) * torch.empty(0, dtype=localizer.feature_dtype).element_size()
+    blocks = index.catalogue.blocks(video.id)
+    fits = fits and video.frames - max((block.end for block in blocks), default=video.first) < MOST_UNCOVERED
     if not fits or grid.row_bytes != video.compact_bytes or video.fine_bytes not in (None, fine_bytes):
         raise IndexStoreError(
-            f"{video.name}: its sizes in the catalogue are damaged; remove it and index it again"
+            f"{video.name}: its numbers in the catalogue are damaged; remove it and index it again"
         )
     return grid

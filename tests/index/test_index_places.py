@@ -102,7 +102,7 @@ def test_on_a_full_disk_an_index_can_be_listed_asked_and_freed(videos, tmp_path)
         with Index(disk / "index") as index:
             first, second = index.videos()
             assert search(index, tiny_localizer(), QUERY)["it"]
-            with pytest.raises(IndexStoreError, match="disk of .* is full"):
+            with pytest.raises(IndexStoreError, match=r"disk of .* is full"):
                 index.catalogue.update(1, name="other")
             assert index.remove(first) > 0
             assert index.videos() == [second] and index.verify(second) == [] and index.problems() == []
