@@ -1,6 +1,7 @@
 """lastseen index and find without a video, as a user types them."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -137,6 +138,37 @@ def test_list_info_verify_and_remove(run, indexed, tmp_path):
     status, out, _ = run("index", "remove", "walk.mp4", "--index", copied)
     assert status == 0 and "forgotten" in out and "freed" in out
     assert run("index", "verify", "--index", copied)[0] == 0
+
+
+def test_repair_says_what_it_did_and_what_it_could_not(run, indexed, tmp_path):
+    copied = shutil.copytree(indexed / "index", tmp_path / "copy")
+    damaged = next((copied / "videos").rglob("fine-*.bin"))
+    damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
+    status, out, err = run("find", "thing.png", "--in", "walk", "--index", copied, "-q")
+    assert (status, err) == (0, "")
+    assert re.search(r"walk.mp4: frames 0-\d+ are damaged in the index and were encoded again from its f", out)
+    status, out, _ = run("index", "repair", "walk.mp4", "--index", copied, "-q")
+    assert status == 0
+    assert re.fullmatch(r"walk.mp4: frames 0-\d+ made again \(the same bits as before\)\n", out)
+    assert run("index", "repair", "--index", copied, "-q")[1] == "walk.mp4: sound\nlater.mp4: sound\n"
+    damaged.unlink()
+    assert run("index", "walk.mp4", "--index", copied, "-q")[:2] == (
+        0,
+        "walk.mp4: known already, but it was damaged, and is sound again\n",
+    )
+    damaged.unlink()
+    moved = (indexed / "walk.mp4").rename(indexed / "gone.mp4")
+    try:
+        status, out, _ = run("index", "repair", "walk", "--index", copied, "-q", "--json")
+        (video,) = json.loads(out)["videos"]
+        assert status == 1 and video["name"] == "walk.mp4" and video["done"] == ""
+        assert video["stays_damaged"].startswith("frames 0-10 stay damaged: walk.mp4: ")
+        status, out, err = run("find", "thing.png", "--in", "walk", "--index", copied, "-q")
+        assert status == 2 and one_line(err) and "frames 0-10 are damaged in the index and were not" in err
+        status, out, _ = run("find", "thing.png", "--index", copied, "-q", "--json")
+        assert "walk.mp4: frames 0-10 are damaged" in json.loads(out)["things"][0]["damaged"][0]
+    finally:
+        moved.rename(indexed / "walk.mp4")
 
 
 def test_indexing_again_says_that_it_is_known_and_one_bad_file_does_not_stop_the_rest(run, indexed, tmp_path):

@@ -19,7 +19,7 @@ from lastseen.localizer import Localizer
 from lastseen.query import Query
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from index_kill import make_video, tiny_localizer  # noqa: E402
+from index_kill import make_video, tiny_localizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUERY = {"it": Query.from_array(np.random.default_rng(0).integers(0, 255, (48, 48, 3), np.uint8))}
@@ -34,10 +34,11 @@ WRONG_GRIDS = (
     "'[32.5, 8, 8]'",
     "'null'",
 )
-COLUMNS = (
-    "name source kind identity sha256 size mtime_ns width height fps duration_s recorded_at keep expected grid "
-    "fine_bytes compact_bytes first frames complete unreadable"
-).split()
+COLUMNS = [
+    *("name", "source", "kind", "identity", "sha256", "size", "mtime_ns", "width", "height", "fps"),
+    *("duration_s", "recorded_at", "keep", "expected", "grid", "fine_bytes", "compact_bytes", "first"),
+    *("frames", "complete", "unreadable"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +166,7 @@ def test_properties_that_cannot_be(place, localizer, key, tmp_path):
         "UPDATE videos SET source = printf('/%5000d', 1)",
         "UPDATE videos SET recorded_at = 253370764800.0",
         "UPDATE videos SET recorded_at = -1e18",
-        "UPDATE videos SET frames = 100000000",
+        "UPDATE videos SET frames = 2000000",
         "UPDATE videos SET frames = 39",
         "UPDATE videos SET width = 99999, height = 1",
         "UPDATE videos SET width = 1, height = 99999",
@@ -193,25 +194,3 @@ def change(place: Path, statement: str) -> None:
         base.executescript(statement)
     finally:
         base.close()
-
-
-# --- dates ---
-
-
-@pytest.mark.parametrize("moment", ["253370764800.0", "9e999", "-9e999", "-2e9", "0", "4102444800.0"])
-def test_an_impossible_date_is_flagged_and_wins_nothing(place, localizer, moment):
-    change(place, f"UPDATE videos SET recorded_at = {moment} WHERE id = 1")
-    with Index(place) as index:
-        first, second = index.videos()
-        listed = list_dict(index, index.videos())["videos"]
-        assert [video["date_doubtful"] for video in listed] == [True, False]
-        assert "full.mp4" in list_text(index, [first]) and "cannot be right" in list_text(index, [first])
-        # It is dated by when the file was written, before the other.
-        assert first.began_at < second.began_at
-        index.catalogue.update(1, mtime_ns=None)
-        assert index.videos()[0].began_at == 0.0
-        found = search(index, localizer, QUERY, every=True)["it"]
-        said = answers_text({"it": [answer for answer in found if answer.video.id == 1]}, every=True)
-        assert "date that the index has for full.mp4 cannot be right" in said
-        index.remove(first)
-        assert [video.name for video in index.videos()] == ["compact.mp4"]
