@@ -53,6 +53,7 @@ def add_file(
     """Encode a video file into the index, or resume an interrupted run."""
     checked_date(recorded)
     index.bind(localizer)
+    index.sweep()
     path = Path(path).absolute()
     known = known_by_path(index, path)
     if known and known.complete:
@@ -94,13 +95,14 @@ def follow_file(
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
     checked_date(recorded)
     index.bind(localizer)
+    index.sweep()
     path = Path(path).absolute()
     growth = _Growth(path, settle_s)
     while (source := growth.opened()) is None:
         pass
     known = known_by_path(index, path)
     if known and known.complete:
-        return Recording(known, KNOWN)
+        return _known(index, localizer, known, progress)
     video = known or index.catalogue.add(
         name or path.name,
         kind=GROWING,
@@ -113,7 +115,7 @@ def follow_file(
             return Recording(video, BUSY)
         recorder = Recorder(index, localizer, index.catalogue.video(video.id), commit_s=commit_s)
         if recorder.video.complete:
-            return Recording(recorder.video, KNOWN)
+            return _known(index, localizer, recorder.video, progress, held=True)
         settled = False
         while not settled:
             # Checked before the file is opened: what is written in between is left for the next iteration.

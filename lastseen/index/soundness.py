@@ -18,7 +18,6 @@ from lastseen.index.rows import Rows
 
 Range = tuple[int, int]  # first frame, one past the last
 Known = tuple[int, str, Block]  # video, kind, block: found sound
-CHECKED_BYTES = 1 << 24  # at a time, for finiteness
 
 
 class Soundness:
@@ -76,10 +75,17 @@ def all_finite(video: IndexedVideo, kind: str, rows: np.ndarray) -> bool:
     channels = video.grid[0]
     if kind == "compact":  # int8 numbers, then a float16 scale for each token
         tokens = rows.shape[1] // (channels + 2)
-        return bool(np.isfinite(np.ascontiguousarray(rows[:, tokens * channels :]).view(np.float16)).all())
-    dtype = np.dtype(np.float16 if rows.shape[1] == 2 * math.prod(video.grid) else np.float32)
-    step = max(1, CHECKED_BYTES // rows.shape[1])
-    return all(np.isfinite(rows[at : at + step].view(dtype)).all() for at in range(0, len(rows), step))
+        return _all_finite_halves(np.ascontiguousarray(rows[:, tokens * channels :]))
+    if rows.shape[1] == 2 * math.prod(video.grid):
+        return _all_finite_halves(rows)
+    return bool(np.isfinite(rows.view(np.float32)).all())
+
+
+def _all_finite_halves(rows: np.ndarray) -> bool:
+    """Of float16 numbers; faster than np.isfinite. The exponent is all ones in infinities and NaN, so
+    their bits are the largest of the negative and of the positive numbers."""
+    bits = rows.view(np.uint16)
+    return bool(bits.max() < 0xFC00 and bits.view(np.int16).max() < 0x7C00)
 
 
 def joined(ranges: Iterator[Range] | list[Range]) -> list[Range]:
@@ -97,14 +103,15 @@ def without(first: int, end: int, holes: list[Range]) -> list[Range]:
     """What is left of [first, end) without some ranges, which ascend."""
     left = []
     for start, stop in holes:
+        if start >= end:
+            break
         if start > first:
-            left.append((first, min(start, end)))
+            left.append((first, start))
         first = max(first, stop)
     return [*left, (first, end)] if first < end else left
 
 
 def in_words(ranges: list[Range]) -> str:
-    """ "frames 0-31, 96-127 and 3 more places" """
+    """ "frames 0-31, 96-127 ... (7 places)" """
     shown = ", ".join(f"{first}-{end - 1}" for first, end in ranges[:3])
-    more = f" and {len(ranges) - 3} more places" if len(ranges) > 3 else ""
-    return f"frames {shown}{more}"
+    return f"frames {shown}" + (f" ... ({len(ranges)} places)" if len(ranges) > 3 else "")

@@ -146,7 +146,9 @@ def test_repair_says_what_it_did_and_what_it_could_not(run, indexed, tmp_path):
     damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
     status, out, err = run("find", "thing.png", "--in", "walk", "--index", copied, "-q")
     assert (status, err) == (0, "")
-    assert re.search(r"walk.mp4: frames 0-\d+ are damaged in the index and were encoded again from its f", out)
+    assert re.search(
+        r"walk.mp4: frames 0-\d+ are damaged in the index and were encoded again from its f", out
+    )
     status, out, _ = run("index", "repair", "walk.mp4", "--index", copied, "-q")
     assert status == 0
     assert re.fullmatch(r"walk.mp4: frames 0-\d+ made again \(the same bits as before\)\n", out)

@@ -18,6 +18,7 @@ from lastseen.index.fine import FineFeatures
 from lastseen.index.record import KNOWN, REPAIRED, add_file
 from lastseen.index.repair import repair
 from lastseen.index.search import search
+from lastseen.index.soundness import all_finite, in_words, joined, without
 from lastseen.localizer import Localizer
 from lastseen.query import Query
 from lastseen.sighting import Confidence
@@ -294,3 +295,21 @@ def test_an_identity_that_is_not_of_the_content_is_found(place):
     with Index(place) as index:
         index.catalogue.update(1, sha256="0" * 64)
         assert any("two contents" in line for line in index.verify(index.videos()[0]))
+
+
+def test_ranges_of_frames_are_joined_and_cut():
+    assert joined([(8, 10), (0, 4), (3, 6), (6, 7)]) == [(0, 7), (8, 10)]
+    assert without(0, 10, [(2, 3), (5, 20), (30, 40)]) == [(0, 2), (3, 5)]
+    assert without(5, 10, [(0, 6), (12, 14), (16, 18)]) == [(6, 10)]
+    assert (
+        in_words([(0, 32), (64, 65), (96, 128), (200, 202)]) == "frames 0-31, 64-64, 96-127 and 1 more places"
+    )
+
+
+def test_infinities_and_nan_are_told_from_the_largest_numbers(made):
+    with Index(made / "full") as index:
+        video = index.videos()[0]
+        stored = index.fine(video).read(0, 2)
+    for number, finite in ((65504, True), (-65504, True), (np.inf, False), (-np.inf, False), (np.nan, False)):
+        stored.view(np.float16)[1, 5] = number
+        assert all_finite(video, "fine", stored) is finite
