@@ -301,9 +301,8 @@ def test_ranges_of_frames_are_joined_and_cut():
     assert joined([(8, 10), (0, 4), (3, 6), (6, 7)]) == [(0, 7), (8, 10)]
     assert without(0, 10, [(2, 3), (5, 20), (30, 40)]) == [(0, 2), (3, 5)]
     assert without(5, 10, [(0, 6), (12, 14), (16, 18)]) == [(6, 10)]
-    assert (
-        in_words([(0, 32), (64, 65), (96, 128), (200, 202)]) == "frames 0-31, 64-64, 96-127 and 1 more places"
-    )
+    assert in_words([(0, 32), (64, 96)]) == "frames 0-31, 64-95"
+    assert in_words([(0, 32), (64, 66), (96, 128), (200, 202)]) == "frames 0-31, 64-65, 96-127 ... (4 places)"
 
 
 def test_infinities_and_nan_are_told_from_the_largest_numbers(made):
