@@ -71,6 +71,7 @@ class Answer:
     label: str = "thing"  # class name in formats that have classes
     steps: tuple[str, ...] = ()  # refinement steps that were run
     video_missing: bool = False  # no zoom and no masks, since the video file was missing
+    damage: tuple[str, ...] = ()  # what of the index was found damaged, and what was done about it, in words
 
     @property
     def found(self) -> bool:

@@ -26,12 +26,15 @@ LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 # The same inside the larger rooms.
 INNER_ROWS = {
     "index": [
-        ["lock", "rows", "compact"],
-        ["catalogue"],
+        ["lock", "rows", "compact", "entry"],
+        ["catalogue", "identity", "soundness"],
+        ["verify"],
         ["folder"],
         ["recorder", "originals", "answers"],
-        ["fine", "record"],
-        ["case", "live"],
+        ["fine"],
+        ["repair"],
+        ["case", "record"],
+        ["live"],
         ["search"],
         ["index"],
     ],

@@ -239,7 +239,7 @@ def _ask_index(
 def _original(index: Index, video: IndexedVideo) -> Video:
     """The file of an indexed video; an error if it is missing or has changed."""
     from lastseen.errors import IndexStoreError
-    from lastseen.index.catalogue import LIVE
+    from lastseen.index.entry import LIVE
     from lastseen.index.originals import check_unchanged
     from lastseen.video import Video
 

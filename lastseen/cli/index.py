@@ -36,6 +36,7 @@ IndexFolder = Annotated[
     ),
 ]
 ADD_SCHEMA, REMOVE_SCHEMA = "lastseen/index-add@1", "lastseen/index-remove@1"
+REPAIR_SCHEMA = "lastseen/index-repair@1"
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
 
 
@@ -133,7 +134,7 @@ def add(
     Stopped? The same command goes on where it was. What is there already costs nothing.
     """
     from lastseen.index.answers import parse_moment
-    from lastseen.index.originals import expanded
+    from lastseen.index.originals import checked_date, expanded
     from lastseen.index.originals import shard as part_of
     from lastseen.video.sources import is_live, without_password
 
@@ -150,6 +151,7 @@ def add(
     moment = None if recorded is None else parse_moment(recorded)[1]
     if recorded is not None and moment is None:
         raise IndexStoreError(f"--recorded {recorded}: expected a date and time like '2026-11-15 10:30'")
+    checked_date(moment)
     for source in sources:
         if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
             raise VideoError(f"{source}: no such file; give a video file you may read")
@@ -223,14 +225,17 @@ def _facts(index: Index, done: Recording) -> dict[str, Any]:
         "frames": video.frames - video.first,
         "bytes": index.size_bytes(video),
         "lost_frames": done.skipped,
+        "note": done.note,
     }
 
 
 def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     from lastseen.index.answers import megabytes
-    from lastseen.index.record import BUSY, KNOWN
+    from lastseen.index.record import BUSY, KNOWN, REPAIRED
 
     name = facts["name"]
+    if facts["note"] and not quiet:
+        print(f"note: {facts['note']}", file=sys.stderr)
     if facts["lost_frames"] and not quiet:
         print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
     if as_json:
@@ -239,6 +244,8 @@ def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
         print(f"{name}: another process is indexing it")
     elif facts["outcome"] == KNOWN:
         print(f"{name}: known already")
+    elif facts["outcome"] == REPAIRED:
+        print(f"{name}: known already, but it was damaged, and is sound again")
     else:
         print(f"{name}: {facts['frames']} frames kept, {megabytes(facts['bytes'])}")
 
@@ -286,7 +293,7 @@ def remove(
 
 @index.command()
 def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
-    """Read everything that is kept and compare it with its checksums.
+    """Read everything that is kept, and the files it was made from, and compare them with the catalogue.
 
     Example: lastseen index verify
 
@@ -294,7 +301,7 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
     """
     with open_index(folder) as index:
         videos = _chosen(index, names)
-        problems = index.catalogue.problems() + [line for video in videos for line in index.verify(video)]
+        problems = index.problems() + [line for video in videos for line in index.verify(video)]
     if as_json:
         print(json.dumps({"schema": "lastseen/index-verify@1", "sound": not problems, "problems": problems}))
     else:
@@ -302,6 +309,42 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
             print(problem)
         print(f"{len(videos)} videos: {f'{len(problems)} problems' if problems else 'sound'}")
     raise typer.Exit(NOT_FOUND if problems else 0)
+
+
+@index.command()
+def repair(
+    names: Names = None,
+    folder: IndexFolder = None,
+    weights: Weights = None,
+    device: Device = None,
+    engine: EngineName = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find what is damaged and encode it again from the videos' files.
+
+    Example: lastseen index repair
+
+    Exit status: 0 sound, 1 something stays damaged, 2 error.
+    """
+    from lastseen.index.repair import Repair
+    from lastseen.index.repair import repair as repaired
+
+    found: list[Repair] = []
+    with open_index(folder) as index:
+        videos = _chosen(index, names)
+        localizer = open_localizer(weights, False, None, device, quiet, engine or index.engine)
+        for video in videos:
+            with progress_bar(video.name, "blocks", quiet) as progress:
+                found.append(repaired(index, localizer, video, progress))
+            if not as_json:
+                said = [found[-1].done, found[-1].stays]
+                print(f"{video.name}: {'; '.join(filter(None, said)) or 'sound'}")
+    if as_json:
+        facts = [{"name": one.video.name, "done": one.done, "stays_damaged": one.stays} for one in found]
+        print(json.dumps({"schema": REPAIR_SCHEMA, "videos": facts}))
+    raise typer.Exit(NOT_FOUND if any(one.stays for one in found) else 0)
 
 
 def _show(folder: Path | None, names: list[str] | None, as_json: bool, every_field: bool = False) -> None:

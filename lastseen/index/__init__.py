@@ -1,6 +1,6 @@
 """Index: encode videos once, search them for any number of queries."""
 
-from lastseen.index.catalogue import IndexedVideo
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import default_folder
 from lastseen.index.index import Index
 

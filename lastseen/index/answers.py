@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastseen.errors import QueryError
 from lastseen.formats.answer_json import answer_dict
-from lastseen.index.catalogue import IndexedVideo
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
@@ -26,7 +26,9 @@ def answers_dict(
     things = []
     for name, given in found.items():
         answers = [_answer(answer, every) for answer in given]
-        things.append({"thing": name, "found": any(a["found"] for a in answers), "answers": answers})
+        damage = [line for answer in given for line in answer.damage]
+        found_any = any(a["found"] for a in answers)
+        things.append({"thing": name, "found": found_any, "answers": answers, "damaged": damage})
     return {"schema": SCHEMA, "index": index, "model": model, "things": things}
 
 
@@ -51,19 +53,30 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
                 score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
                 lines.append(f"{before}The best guess is {video.name}, {when} ({score}).")
-            if missing := left_out(answer):
-                lines.append(f"{before}{missing}")
+            lines += [f"{before}{line}" for line in (_missing(answer), *answer.damage, _doubt(video)) if line]
     return "\n".join(lines)
 
 
 def left_out(answer: Answer) -> str:
-    """What was not done because the video file is missing, as a sentence; empty if nothing."""
+    """What was not done or is not certain, and why, in sentences; empty if nothing."""
+    said = [_missing(answer), *(f"{line}." for line in answer.damage), _doubt(_indexed(answer))]
+    return " ".join(filter(None, said))
+
+
+def _missing(answer: Answer) -> str:
+    """What was not done because the video file is missing."""
     if not answer.video_missing:
         return ""
     name = _indexed(answer).name
     if "zoom" in answer.steps:
         return f"{name} is not there to take masks from: boxes are the model's."
     return f"{name} is not there to zoom in: first pass only."
+
+
+def _doubt(video: IndexedVideo) -> str:
+    if not video.date_is_doubtful:
+        return ""
+    return f"The date that the index has for {video.name} cannot be right; correct it with --recorded DATE."
 
 
 def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, Any]:
@@ -80,6 +93,7 @@ def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, A
                 "kind": video.kind,
                 "sha256": video.sha256,
                 "recorded_at": _iso(video, 0.0),
+                "date_doubtful": video.date_is_doubtful,
                 "duration": round(video.duration_s, 3),
                 "width": video.width,
                 "height": video.height,
@@ -104,7 +118,8 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         total += size
         length = clock((video.frames - video.first) / fps)
         state = "" if video.complete else f", {state_of(video)}"
-        date = video.time_of(0.0).strftime("%Y-%m-%d %H:%M")
+        doubt = " (the index's date cannot be right)" if video.date_is_doubtful else ""
+        date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{doubt}"
         rows.append(f"{video.name}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
     return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])
 
@@ -127,7 +142,7 @@ def parse_moment(text: str) -> tuple[float | None, float | None]:
         pass
     try:
         return None, datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise QueryError(f"{text}: expected seconds, or a date and time like '2026-11-15 10:30'") from None
 
 
@@ -138,6 +153,7 @@ def _answer(answer: Answer, every: bool) -> dict[str, Any]:
     dates = {
         "name": video.name,
         "recorded_at": _iso(video, 0.0),
+        "date_doubtful": video.date_is_doubtful,
         "seen_at": _iso(video, last.end) if last else None,
         "looked_again": "zoom" in answer.steps,
     }

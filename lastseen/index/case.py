@@ -6,7 +6,7 @@ and their features are the same. Frames on which the model did not run have logi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from lastseen.access import VideoAccess
 from lastseen.answer import Answer
 from lastseen.errors import VideoError
-from lastseen.index.catalogue import IndexedVideo
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.fine import FineFeatures
 from lastseen.localizer import Localizer
 from lastseen.model import EncodedQuery
@@ -48,7 +48,25 @@ class Draft:
 def seen_at(answer: Answer) -> float:
     """When the thing was last seen (or guessed to be) in an indexed video, in seconds since 1970."""
     assert isinstance(answer.video, IndexedVideo)
-    return answer.video.recorded_at + (answer.shown[-1].end if answer.shown else 0.0)
+    return answer.video.began_at + (answer.shown[-1].end if answer.shown else 0.0)
+
+
+def no_predictions(frames: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes and logits of frames on which the model did not run."""
+    return np.zeros((frames, 4), np.float32), np.full(frames, -np.inf, np.float32)
+
+
+def _with_neighbours_boxes(boxes: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Frames without a prediction get the box of the nearest one that has one: a single such frame may be
+    amid a sighting."""
+    there = np.flatnonzero(np.isfinite(logits))
+    if len(there) in (0, len(logits)):
+        return boxes
+    frames = np.arange(len(logits))
+    after = np.searchsorted(there, frames).clip(max=len(there) - 1)
+    before = (after - 1).clip(min=0)
+    nearer = np.where(frames - there[before] < there[after] - frames, before, after)
+    return np.asarray(boxes[there[nearer]])
 
 
 class Case:
@@ -75,8 +93,12 @@ class Case:
         """Run the model on a clip, once."""
         if clip not in self.done:
             start, stop, first, last = self.clips[clip]
-            features = self.fine.read(self.first + start, self.first + stop)
-            boxes, logits = self.localizer.localize_clip(features, self.encoded)
+            boxes, logits = no_predictions(stop - start)
+            for at, end in self.fine.readable(self.first + start, self.first + stop):
+                there = slice(at - self.first - start, end - self.first - start)
+                features = self.fine.read(at, end)
+                boxes[there], logits[there] = self.localizer.localize_clip(features, self.encoded)
+            boxes = _with_neighbours_boxes(boxes, logits)
             self.done[clip] = boxes[first - start : last - start], logits[first - start : last - start]
 
     def run_around(self, every: bool) -> None:
@@ -85,25 +107,38 @@ class Case:
             for clip in missing:
                 self.run(clip)
 
-    def set_predictions(self, predictions: FramePredictions) -> None:
-        """Take the predictions of an exhaustive search."""
-        self._of_all_frames = predictions
+    def set_predictions(self, parts: Sequence[tuple[int, FramePredictions]]) -> None:
+        """Take the predictions of an exhaustive search: of runs of frames, each with its first frame."""
+        if [(at, len(part)) for at, part in parts] == [(self.first, self.end - self.first)]:
+            self._of_all_frames = parts[0][1]
+            return
+        boxes, logits = no_predictions(self.end - self.first)
+        for at, part in parts:
+            there = slice(at - self.first, at - self.first + len(part))
+            boxes[there], logits[there] = part.boxes_px, part.logits
+        boxes = _with_neighbours_boxes(boxes, logits)
+        self._of_all_frames = FramePredictions(fps=self.localizer.fps, boxes_px=boxes, logits=logits)
 
     def predictions(self) -> FramePredictions:
         """Predictions for the frames from `first` on."""
         if self._of_all_frames is not None:
             return self._of_all_frames
         count = self.end - self.first
-        boxes, logits = np.zeros((count, 4), np.float32), np.full(count, -np.inf, np.float32)
+        boxes, logits = no_predictions(count)
         for clip, (some_boxes, some_logits) in self.done.items():
             _, _, first, last = self.clips[clip]
             boxes[first:last], logits[first:last] = some_boxes, some_logits
         letterbox = self.localizer.model.letterbox(self.fine.video.width, self.fine.video.height)
         return FramePredictions(fps=self.localizer.fps, boxes_px=letterbox.to_px(boxes), logits=logits)
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether the model ran on any frame."""
+        return any(np.isfinite(logits).any() for _, logits in self.done.values())
+
     def clip_end(self, clip: int) -> float:
         """When the clip ends, in seconds since 1970."""
-        return self.fine.video.recorded_at + (self.first + self.clips[clip][3]) / self.localizer.fps
+        return self.fine.video.began_at + (self.first + self.clips[clip][3]) / self.localizer.fps
 
     # --- the answer ---
 

@@ -6,47 +6,26 @@ Rows are committed here only after they are on disk; uncommitted rows are ignore
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from lastseen.errors import IndexStoreError
+from lastseen.index.entry import ADDED_COLUMNS, COLUMNS, VIDEOS, Block, IndexedVideo, block_of, video_of
 from lastseen.index.lock import locked
 
 SCHEMA = "lastseen/index@1"
 FILE = "catalogue.sqlite"
-FULL, COMPACT = "full", "compact"  # which features of a video are kept
-RECORDED, GROWING, LIVE = "file", "growing", "live"  # finished file, file being written, live stream
+BUILDING = "catalogue.building"
+OURS = {FILE, f"{FILE}-wal", f"{FILE}-shm", BUILDING, "videos", "locks", "uploads", "create.lock"}
 
-TABLES = """
+TABLES = f"""
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE videos (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE,
-    source TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    identity TEXT NOT NULL UNIQUE,
-    sha256 TEXT,
-    size INTEGER,
-    mtime_ns INTEGER,
-    width INTEGER NOT NULL,
-    height INTEGER NOT NULL,
-    fps REAL NOT NULL,
-    duration_s REAL NOT NULL,
-    recorded_at REAL NOT NULL,
-    keep TEXT NOT NULL,
-    expected INTEGER,
-    grid TEXT,
-    fine_bytes INTEGER,
-    compact_bytes INTEGER,
-    first INTEGER NOT NULL DEFAULT 0,
-    frames INTEGER NOT NULL DEFAULT 0,
-    complete INTEGER NOT NULL DEFAULT 0
-);
+{VIDEOS}
 CREATE TABLE blocks (
     video INTEGER NOT NULL REFERENCES videos ON DELETE CASCADE,
     first INTEGER NOT NULL,
@@ -58,91 +37,49 @@ CREATE TABLE blocks (
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexedVideo:
-    """A video in an index; frames are numbered from its beginning at the index's rate."""
-
-    id: int
-    name: str
-    source: str  # absolute path, or the address of a stream
-    kind: str
-    identity: str  # unique key of the content
-    sha256: str | None  # of the complete file; None until it is complete
-    size: int | None
-    mtime_ns: int | None
-    width: int
-    height: int
-    fps: float  # nominal, of the video itself
-    duration_s: float
-    recorded_at: float  # when its first frame was taken, seconds since 1970
-    keep: str
-    expected: int | None  # total number of frames, if known
-    grid: tuple[int, int, int] | None  # channels, rows and columns of a frame's features
-    fine_bytes: int | None  # size of a frame's full features; None if they are not kept
-    compact_bytes: int | None
-    first: int  # frames before this one were dropped
-    frames: int  # one past the last stored frame
-    complete: bool
-
-    @property
-    def path(self) -> Path:
-        return Path(self.source)
-
-    @property
-    def start_s(self) -> float:
-        return 0.0
-
-    def frame_count(self, fps: float) -> int:
-        """As `Video.frame_count`; `fps` is the index's sampling rate."""
-        return self.frames
-
-    def time_of(self, time_s: float) -> datetime:
-        """Local date and time of a moment of the video."""
-        return datetime.fromtimestamp(self.recorded_at + time_s).astimezone()
-
-
-@dataclass(frozen=True)
-class Block:
-    """Rows that were committed together, with their checksums."""
-
-    first: int
-    rows: int
-    fine: int | None
-    compact: int
-
-
-COLUMNS = tuple(field.name for field in fields(IndexedVideo))
-
-
 class Catalogue:
-    """The open database; every change is one transaction."""
+    """The open database; every change is one transaction.
+
+    Where nothing can be written (a read-only folder, a full disk) it can still be read: `read_only` says why.
+    """
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder, self.path = folder, folder / FILE
-        if create:
+        self.read_only: str | None = None
+        if not self._is_there():
+            if not create:
+                raise IndexStoreError(f"no index at {folder}; make one: lastseen index VIDEO...")
             self._create()
-        elif not self.path.is_file():
-            raise IndexStoreError(f"no index at {folder}; make one: lastseen index VIDEO...")
-        with self._sqlite_errors():
-            self._base = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._base.execute("PRAGMA synchronous = FULL")
-            self._base.execute("PRAGMA foreign_keys = ON")
-        try:
-            schema = self.about().get("schema")
-            if schema != SCHEMA:
-                raise IndexStoreError(f"{folder}: is {schema}, this lastseen reads {SCHEMA}; index again")
-        except IndexStoreError:
-            self.close()
-            raise
+        if create:
+            self._make_private()
+        self._open()
 
     def close(self) -> None:
         self._base.close()
+
+    def reopen(self) -> None:
+        """Try once more to open it for writing, after space was freed."""
+        self.close()
+        self.read_only = None
+        self._open()
 
     def about(self) -> dict[str, Any]:
         """Properties of the whole index: schema, model, sampling rate."""
         with self._sqlite_errors():
             rows = self._base.execute("SELECT key, value FROM about").fetchall()
-        return {key: json.loads(value) for key, value in rows}
+        try:
+            about = {str(key): json.loads(value) for key, value in rows}
+        except (TypeError, ValueError, RecursionError):
+            raise IndexStoreError(self._damaged("its properties cannot be read")) from None
+        for key in ("schema", "fingerprint", "made_by", "engine"):
+            if not isinstance(about.get(key, ""), str):
+                raise IndexStoreError(self._damaged(f"{key} is {about[key]!r:.40}"))
+        fps = about.get("fps", 5.0)
+        if type(fps) not in (int, float) or not 1e-6 < fps < 1e6:
+            raise IndexStoreError(self._damaged(f"fps is {fps!r:.40}"))
+        if "fingerprint" in about and not {"made_by", "fps"} <= about.keys():
+            raise IndexStoreError(self._damaged("it does not say which model made it"))
+        return about
 
     def set_about(self, **values: Any) -> dict[str, Any]:
         """Set properties that are not set yet; returns the current ones."""
@@ -155,9 +92,9 @@ class Catalogue:
     def videos(self, **equal: Any) -> list[IndexedVideo]:
         """Videos whose columns equal the given values, in the order in which they were added."""
         where = " AND ".join(f"{column} = ?" for column in equal) or "1"
-        query = f"SELECT {', '.join(COLUMNS)} FROM videos WHERE {where} ORDER BY id"
+        query = f"SELECT {', '.join(self._columns)} FROM videos WHERE {where} ORDER BY id"
         with self._sqlite_errors():
-            return [_video(row) for row in self._base.execute(query, tuple(equal.values()))]
+            return [video_of(row) for row in self._base.execute(query, tuple(equal.values()))]
 
     def video(self, id: int) -> IndexedVideo:
         found = self.videos(id=id)
@@ -184,12 +121,11 @@ class Catalogue:
             self._set(id, values)
         return self.video(id)
 
-    def commit(self, id: int, block: Block, **values: Any) -> None:
-        """Commit the rows of a block. They must be on disk already."""
+    def commit(self, id: int, blocks: Sequence[Block], **values: Any) -> None:
+        """Commit the rows of consecutive blocks. They must be on disk already."""
         with self._change():
-            row = (id, block.first, block.rows, block.fine, block.compact)
-            self._base.execute("INSERT INTO blocks VALUES (?, ?, ?, ?, ?)", row)
-            self._set(id, {"frames": block.first + block.rows, **values})
+            self._insert(id, blocks)
+            self._set(id, {"frames": blocks[-1].end, **values})
 
     def keep_rows(self, id: int, first: int, end: int) -> None:
         """Drop all rows outside [first, end)."""
@@ -203,39 +139,155 @@ class Catalogue:
         """Replace the last, longer block by `last`, its beginning; the rows end there."""
         with self._change():
             self.keep_rows(id, first, last.first)
-            self.commit(id, last)
+            self.commit(id, [last])
+
+    def replace_blocks(self, id: int, blocks: Sequence[Block]) -> None:
+        """Put these in place of all blocks of a video."""
+        with self._change():
+            self._base.execute("DELETE FROM blocks WHERE video = ?", (id,))
+            self._insert(id, blocks)
 
     def blocks(self, id: int) -> list[Block]:
+        """The blocks of a video; rows that cannot be blocks are left out."""
         query = "SELECT first, rows, fine, compact FROM blocks WHERE video = ? ORDER BY first"
         with self._sqlite_errors():
-            return [Block(*row) for row in self._base.execute(query, (id,))]
+            found = map(block_of, self._base.execute(query, (id,)))
+            return [block for block in found if block is not None]
 
     def remove(self, id: int) -> None:
         with self._change():
             self._base.execute("DELETE FROM videos WHERE id = ?", (id,))
+        with self._sqlite_errors():
+            # The name is still in the log of changes, until that is emptied.
+            self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def problems(self) -> list[str]:
         with self._sqlite_errors():
-            found = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
-        return [] if found == ["ok"] else [f"{self.path}: {line}" for line in found]
+            found = [str(row[0]) for row in self._base.execute("PRAGMA integrity_check")]
+        lines = [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
+        return [f"{self.path}: {line}" for line in lines]
 
     def _set(self, id: int, values: dict[str, Any]) -> None:
         columns = ", ".join(f"{column} = ?" for column in values)
         self._base.execute(f"UPDATE videos SET {columns} WHERE id = ?", (*values.values(), id))
 
+    def _insert(self, id: int, blocks: Sequence[Block]) -> None:
+        self._base.executemany(
+            "INSERT INTO blocks VALUES (?, ?, ?, ?, ?)",
+            [(id, block.first, block.rows, block.fine, block.compact) for block in blocks],
+        )
+
+    # --- opening and making ---
+
+    def _is_there(self) -> bool:
+        try:
+            return self.path.is_file()
+        except OSError as error:
+            raise IndexStoreError(f"{self.path}: {str(error.strerror).lower()}; ask its owner") from None
+
+    def _open(self) -> None:
+        if not os.access(self.path, os.R_OK):
+            raise IndexStoreError(f"{self.path}: permission denied; ask its owner")
+        with self._sqlite_errors():
+            self._base = sqlite3.connect(":memory:")
+            try:
+                self._connect(str(self.path))
+                self._prepare(writable=True)
+            except sqlite3.Error as error:
+                if not _cannot_write(error):
+                    raise
+                self.read_only = disk_full(self.folder) if _is_full(error) else only_read(self.folder)
+                self._open_read_only()
+        try:
+            schema = self.about().get("schema")
+            if schema != SCHEMA:
+                raise IndexStoreError(
+                    f"{self.folder}: is {schema}, this lastseen reads {SCHEMA}; index again"
+                )
+        except IndexStoreError:
+            self.close()
+            raise
+
+    def _open_read_only(self) -> None:
+        """Without a log that could be followed, and so without files beside the catalogue."""
+        log = self.path.with_name(f"{FILE}-wal")
+        # "immutable" ignores the log, which is only right if nobody left changes in it.
+        ways = ["mode=ro"] + ([] if log.exists() and log.stat().st_size else ["mode=ro&immutable=1"])
+        for way in ways:
+            address = f"file:{quote(str(self.path.absolute()))}?{way}"
+            try:
+                self._connect(address, uri=True)
+                self._prepare(writable=False)
+                return
+            except sqlite3.Error as error:
+                if way != ways[-1]:
+                    continue
+                if not _cannot_write(error):
+                    raise
+                raise IndexStoreError(
+                    f"{self.path}: the last changes are still in its log, which cannot be read here; "
+                    "open it once where it can be written: lastseen index list"
+                ) from None
+
+    def _connect(self, address: str, uri: bool = False) -> None:
+        self._base.close()
+        self._base = sqlite3.connect(address, timeout=60, isolation_level=None, uri=uri)
+
+    def _prepare(self, writable: bool) -> None:
+        self._base.execute("PRAGMA synchronous = FULL")
+        self._base.execute("PRAGMA foreign_keys = ON")
+        self._base.execute("PRAGMA secure_delete = ON")  # what is forgotten does not stay in unused pages
+        held = self._held()
+        if writable and not os.access(self.path, os.W_OK):
+            raise _ReadOnly("the catalogue may only be read")
+        missing = [column for column in ADDED_COLUMNS if column not in held]
+        if writable and missing and held:
+            self._base.execute("BEGIN IMMEDIATE")
+            try:
+                for column in missing:
+                    if column not in self._held():  # another process may have been quicker
+                        self._base.execute(
+                            f"ALTER TABLE videos ADD COLUMN {column} {ADDED_COLUMNS[column][0]}"
+                        )
+                self._base.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._base.rollback()
+                raise
+            missing = []
+        self._columns = [ADDED_COLUMNS[column][1] if column in missing else column for column in COLUMNS]
+
+    def _held(self) -> set[str]:
+        return {row[1] for row in self._base.execute("PRAGMA table_info(videos)")}
+
     def _create(self) -> None:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private: no access for other users
+            # Private: no access for other users.
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked(self.folder / "create.lock"):
                 if not self.path.exists():
                     self._build()
         except OSError as error:
             raise IndexStoreError(f"{self.folder}: no index can be made there: {error.strerror}") from None
 
+    def _make_private(self) -> None:
+        """Take other users' access to a folder of the user's that was there before, or, if it holds other
+        files, to what is the index's in it."""
+        if os.name != "posix":
+            return
+        with suppress(OSError):
+            entries = list(self.folder.iterdir())
+            ours = [entry for entry in entries if entry.name in OURS]
+            for path in [self.folder] if len(ours) == len(entries) else []:
+                _take_from_others(path)
+            for path in ours:
+                _take_from_others(path)
+
     def _build(self) -> None:
         # Built under another name, then renamed: a process killed meanwhile leaves no partial database.
-        building = self.path.with_suffix(".building")
+        building = self.folder / BUILDING
         building.unlink(missing_ok=True)
+        os.close(os.open(building, os.O_CREAT | os.O_WRONLY, 0o600))
         with self._sqlite_errors():
             base = sqlite3.connect(building, isolation_level=None)
             try:
@@ -248,6 +300,8 @@ class Catalogue:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
+        if self.read_only is not None:
+            raise IndexStoreError(self.read_only)
         with self._sqlite_errors():
             if self._base.in_transaction:
                 yield
@@ -265,25 +319,52 @@ class Catalogue:
         """Convert SQLite's errors to IndexStoreError with a one-line message."""
         try:
             yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorname", "")
-            if code.startswith("SQLITE_FULL"):
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            code = getattr(error, "sqlite_errorname", None) or ""
+            if _is_full(error):
                 raise IndexStoreError(disk_full(self.folder)) from None
             if code.startswith("SQLITE_BUSY"):
                 raise IndexStoreError(f"{self.path}: another process keeps it locked; try again") from None
+            if code.startswith("SQLITE_READONLY"):
+                raise IndexStoreError(only_read(self.folder)) from None
             if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-                reason = "is damaged; remove the index and make it again"
-            else:
-                reason = f"cannot be used ({error})"
-            raise IndexStoreError(f"{self.path}: {reason}") from None
+                raise IndexStoreError(self._damaged()) from None
+            if isinstance(error, sqlite3.DataError) or not code:
+                raise IndexStoreError(self._damaged(_one_line(error))) from None
+            raise IndexStoreError(f"{self.path}: cannot be used ({_one_line(error)})") from None
+
+    def _damaged(self, how: str = "") -> str:
+        detail = f" ({how})" if how else ""
+        return f"{self.path}: is damaged{detail}; remove the index and make it again"
+
+
+class _ReadOnly(sqlite3.OperationalError):
+    sqlite_errorname = "SQLITE_READONLY"
 
 
 def disk_full(folder: Path) -> str:
     return f"the disk of {folder} is full; what was committed is safe: free some space, then index again"
 
 
-def _video(row: tuple[Any, ...]) -> IndexedVideo:
-    values = dict(zip(COLUMNS, row))
-    grid = values["grid"]
-    values["grid"] = tuple(json.loads(grid)) if grid else None
-    return IndexedVideo(**{**values, "complete": bool(values["complete"])})
+def only_read(folder: Path) -> str:
+    return f"{folder} can only be read, not changed; ask its owner, or make it writable"
+
+
+def _cannot_write(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorname", None) or ""
+    return _is_full(error) or code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"))
+
+
+def _is_full(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorname", None) or ""
+    return code.startswith("SQLITE_FULL") or code == "SQLITE_IOERR_SHMSIZE"
+
+
+def _one_line(error: Exception) -> str:
+    return "".join(c for c in " ".join(str(error).split()) if c.isprintable())[:120]
+
+
+def _take_from_others(path: Path) -> None:
+    found = path.stat()
+    if found.st_uid == os.getuid() and found.st_mode & 0o077:
+        path.chmod(found.st_mode & 0o700)

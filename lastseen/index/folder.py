@@ -2,6 +2,7 @@
 
     INDEX/catalogue.sqlite        which videos, how many frames of each, checksums
     INDEX/videos/000001/          fine-*.bin (the features), compact-*.bin (a few tokens of each frame)
+    INDEX/videos/000001.removed/  a video that is being removed
     INDEX/locks/000001.lock       held by the process that writes this video
 
 Does not import torch, so listing, checking and removing start quickly.
@@ -9,18 +10,22 @@ Does not import torch, so listing, checking and removing start quickly.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastseen.errors import IndexStoreError
 from lastseen.files import user_folder
-from lastseen.index.catalogue import COMPACT, LIVE, Block, Catalogue, IndexedVideo
+from lastseen.index.catalogue import Catalogue, only_read
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.lock import locked
 from lastseen.index.rows import Rows
+from lastseen.index.soundness import Known, Soundness
+from lastseen.index.verify import problems_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 VARIABLE = "LASTSEEN_INDEX"
+REMOVED = ".removed"
 FIRST_ENGINE = "torch-fp32"  # of indexes that do not name their engine: made before it could be chosen
 
 
@@ -44,6 +50,7 @@ class IndexFolder:
     def __init__(self, folder: str | os.PathLike[str], *, create: bool = False) -> None:
         self.folder = Path(folder)
         self.catalogue = Catalogue(self.folder, create=create)
+        self._known_sound: set[Known] = set()
 
     def close(self) -> None:
         self.catalogue.close()
@@ -78,7 +85,8 @@ class IndexFolder:
         return about.get("engine", FIRST_ENGINE if "fingerprint" in about else None)
 
     def videos(self) -> list[IndexedVideo]:
-        return self.catalogue.videos()
+        """The videos in the order in which they were added, without those that are being removed."""
+        return [video for video in self.catalogue.videos() if not self._leaving(video).exists()]
 
     def named(self, name: str) -> IndexedVideo:
         """Find a video by name, by path, or by name without its suffix."""
@@ -100,6 +108,10 @@ class IndexFolder:
     def place(self, video: IndexedVideo) -> Path:
         return self.folder / "videos" / f"{video.id:06d}"
 
+    def make_place(self, video: IndexedVideo) -> None:
+        for folder in (self.folder / "videos", self.place(video)):  # private even if the one above is not
+            folder.mkdir(mode=0o700, exist_ok=True)
+
     def fine(self, video: IndexedVideo) -> Rows | None:
         return Rows(self.place(video), "fine", video.fine_bytes) if video.fine_bytes else None
 
@@ -107,55 +119,118 @@ class IndexFolder:
         return Rows(self.place(video), "compact", video.compact_bytes) if video.compact_bytes else None
 
     def size_bytes(self, video: IndexedVideo) -> int:
-        return sum(rows.size_bytes() for rows in (self.fine(video), self.compact(video)) if rows)
+        return sum(rows.size_bytes() for rows in self.kept(video))
+
+    def kept(self, video: IndexedVideo) -> list[Rows]:
+        return [rows for rows in (self.fine(video), self.compact(video)) if rows]
+
+    def verify(self, video: IndexedVideo) -> list[str]:
+        """Read all committed rows; returns one line for each problem."""
+        return problems_of(video, self.kept(video), self.catalogue.blocks(video.id))
+
+    def misfits(self, video: IndexedVideo) -> list[str]:
+        """What the sizes of files alone tell of damage, one line each."""
+        if not self.place(video).exists() and video.frames == 0:
+            return []
+        kept = self.kept(video)
+        return [line for rows in kept for line in rows.misfits(video.first, video.frames, video.complete)]
+
+    def problems(self) -> list[str]:
+        """Damage that is not of one video, one line each."""
+        folders = list((self.folder / "videos").glob("[0-9]*"))
+        known = {self.place(video).name for video in self.catalogue.videos()}  # after listing the folders
+        strays = [f"{path} belongs to no video" for path in sorted(folders) if path.name not in known]
+        return self.catalogue.problems() + strays
+
+    def soundness(self, video: IndexedVideo, rows: Rows) -> Soundness:
+        """What of the rows is as it was written, as far as it is asked for."""
+        return Soundness(video, rows, self.catalogue.blocks(video.id), self._known_sound)
 
     @contextmanager
     def writing(self, video: IndexedVideo) -> Iterator[bool]:
         """Hold the video's lock; yields False if another process holds it."""
-        (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
-        with locked(self.folder / "locks" / f"{video.id:06d}.lock", wait=False) as mine:
+        if self.catalogue.read_only == only_read(self.folder):
+            raise IndexStoreError(self.catalogue.read_only)
+        lock = self._lock(video)
+        with ExitStack() as held:
+            try:
+                lock.parent.mkdir(mode=0o700, exist_ok=True)
+                mine = held.enter_context(locked(lock, wait=False))
+            except OSError as error:
+                raise IndexStoreError(f"{lock}: cannot be written ({error.strerror})") from None
             yield mine
 
     def remove(self, video: IndexedVideo) -> int:
-        """Remove a video from the index; returns the number of bytes freed."""
+        """Remove a video from the index; returns the number of bytes freed.
+
+        Files go first, since a full disk has no room for changes of the catalogue. From the renaming of their
+        folder on the video counts as removed; `sweep` completes what is interrupted after that.
+        """
         with self.writing(video) as mine:
             if not mine:
                 raise IndexStoreError(f"{video.name} is being indexed by another process; stop that first")
             size = self.size_bytes(video)
-            # Catalogue first: `sweep` removes files without an entry, but an entry without files is damage.
-            self.catalogue.remove(video.id)
-            shutil.rmtree(self.place(video), ignore_errors=True)
-        (self.folder / "locks" / f"{video.id:06d}.lock").unlink(missing_ok=True)
+            stayed = self._remove(video.id)
+        with suppress(OSError):
+            self._lock(video).unlink(missing_ok=True)
+        if stayed:
+            raise IndexStoreError(f"{video.name} is forgotten, but files of it stay: {stayed}; delete them")
         return size
 
+    def _remove(self, id: int) -> str:
+        """Remove files and entry; returns which files could not be removed and why, empty if all were."""
+        place = self.folder / "videos" / f"{id:06d}"
+        leaving = place.with_suffix(REMOVED)
+        try:
+            if place.exists():
+                place.rename(leaving)
+            elif not leaving.exists():
+                leaving.mkdir(mode=0o700, parents=True)  # never written, or its files are gone
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise IndexStoreError(f"{place} cannot be removed: {error.strerror}") from None
+            _emptied(place)  # not even room for a name; then there is some
+            place.rename(leaving)
+        stayed = _emptied(leaving)
+        if self.catalogue.read_only is not None:
+            self.catalogue.reopen()
+        self.catalogue.remove(id)
+        with suppress(OSError):  # then it is not empty, which is said
+            leaving.rmdir()
+        return stayed
+
     def sweep(self) -> None:
-        """Remove files left by a process that was killed in `remove`."""
+        """Complete removals that were interrupted; remove files that belong to no video."""
+        if self.catalogue.read_only is not None:
+            return
         found = list((self.folder / "videos").glob("[0-9]*"))
-        known = {self.place(video).name for video in self.videos()}  # after listing the folders
+        known = {video.id for video in self.catalogue.videos()}  # after listing the folders
         for place in found:
-            if place.name not in known:
+            if not place.stem.isdecimal():
+                continue
+            if place.suffix == REMOVED:
+                with suppress(IndexStoreError):  # the next one tries again; what matters says so itself
+                    self._remove(int(place.stem))
+            elif int(place.stem) not in known:
                 shutil.rmtree(place, ignore_errors=True)
 
-    def verify(self, video: IndexedVideo) -> list[str]:
-        """Read all committed rows; returns one line for each problem."""
-        problems = []
-        blocks = self.catalogue.blocks(video.id)
-        starts = [block.first for block in blocks]
-        ends = [block.first + block.rows for block in blocks]
-        if [*starts, video.frames] != [video.first, *ends]:
-            problems.append(f"{video.name}: the catalogue's blocks do not cover its frames")
-        for block in blocks:
-            problems += self._damage(video, block)
-        if video.keep == COMPACT and video.kind != LIVE and not video.path.is_file():
-            problems.append(f"{video.name}: {video.source} is gone, and it cannot be searched without")
-        return problems
+    def _leaving(self, video: IndexedVideo) -> Path:
+        return self.place(video).with_suffix(REMOVED)
 
-    def _damage(self, video: IndexedVideo, block: Block) -> list[str]:
-        problems, end = [], block.first + block.rows
-        for rows, expected in ((self.fine(video), block.fine), (self.compact(video), block.compact)):
+    def _lock(self, video: IndexedVideo) -> Path:
+        return self.folder / "locks" / f"{video.id:06d}.lock"
+
+
+def _emptied(folder: Path) -> str:
+    """Remove all in a folder; returns what could not be removed and why, as one line."""
+    stayed: list[str] = []
+    for below, folders, files in os.walk(folder, topdown=False):
+        for name in [*files, *folders]:
+            path = Path(below) / name
             try:
-                if rows and rows.checksum(block.first, end) != expected:
-                    problems.append(f"{video.name}: {rows.kind} frames {block.first}-{end - 1} are damaged")
-            except IndexStoreError as error:
-                problems.append(f"{video.name}: {error}")
-        return problems
+                path.unlink() if name in files or path.is_symlink() else path.rmdir()
+            except FileNotFoundError:
+                continue  # another process removes it, too
+            except OSError as error:
+                stayed.append(f"{path} ({error.strerror})")
+    return ", ".join(stayed[:3]) + (f" and {len(stayed) - 3} more" if len(stayed) > 3 else "")

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastseen.index.catalogue import FULL, IndexedVideo
+from lastseen.index.entry import FULL, IndexedVideo
 from lastseen.index.folder import IndexFolder
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import VideoError
-from lastseen.index.catalogue import FULL, LIVE
+from lastseen.index.entry import FULL, LIVE
 from lastseen.index.folder import IndexFolder
 from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Frame
-from lastseen.video.sources import LiveVideo
+from lastseen.video.sources import LiveVideo, stream_key
 
 
 def record_live(
@@ -48,9 +48,9 @@ def record_live(
         date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
         video = index.catalogue.add(
             f"{name or live.address} {date}",
-            source=live.address,  # password removed
+            source=live.address,  # secrets removed
             kind=LIVE,
-            identity=f"live:{live.address}:{time.time_ns()}",
+            identity=f"{LIVE}:{stream_key(address)}:{time.time_ns()}",
             width=width,
             height=height,
             fps=localizer.fps,

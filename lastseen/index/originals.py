@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.catalogue import GROWING, RECORDED, IndexedVideo
+from lastseen.errors import IndexStoreError
+from lastseen.index.entry import RECORDED, IndexedVideo
 from lastseen.index.folder import IndexFolder
+from lastseen.index.identity import is_same_file, is_there, sha256_of, size_and_mtime
 from lastseen.video import Video
-from lastseen.video.sources import is_live, recorded_at
+from lastseen.video.dates import believable, local
+from lastseen.video.sources import dates_in, is_live, recorded_at
 
 ENDINGS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".3gp")
 
@@ -42,38 +45,30 @@ def shard(items: Sequence[str], which: str) -> list[str]:
 
 def check_unchanged(index: IndexFolder, video: IndexedVideo) -> IndexedVideo:
     """Raise IndexStoreError unless the video file exists and is the one that was indexed."""
-    if not video.path.is_file():
+    if not is_there(video.path):
         raise IndexStoreError(
             f"{video.name}: {video.source} is gone; put it back, or remove it from the index"
         )
-    if video.kind == GROWING and not video.complete:
-        same = video.identity == growing_identity(video.path)
-    elif size_and_mtime(video.path) == (video.size, video.mtime_ns):
-        same = True
-    else:
-        same = sha256_of(video.path) == video.sha256
-        if same:
-            size, mtime_ns = size_and_mtime(video.path)
-            video = index.catalogue.update(video.id, size=size, mtime_ns=mtime_ns)
+    try:
+        same = is_same_file(video)
+        size, mtime_ns = size_and_mtime(video.path)
+    except OSError as error:
+        raise IndexStoreError(f"{video.name}: {video.source} cannot be read: {error.strerror}") from None
     if not same:
         raise IndexStoreError(
             f"{video.name}: {video.source} is not the file that was indexed; "
             f"forget the old one first: lastseen index remove '{video.name}'"
         )
+    if video.sha256 is not None and (size, mtime_ns) != (video.size, video.mtime_ns):  # touched, not changed
+        if index.catalogue.read_only is not None:
+            return replace(video, size=size, mtime_ns=mtime_ns)
+        return index.catalogue.update(video.id, size=size, mtime_ns=mtime_ns)
     return video
-
-
-def sha256_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read") from None
 
 
 def known_by_path(index: IndexFolder, path: Path) -> IndexedVideo | None:
     known = index.catalogue.videos(source=str(path))
-    return check_unchanged(index, known[-1]) if known and path.is_file() else None
+    return check_unchanged(index, known[-1]) if known and is_there(path) else None
 
 
 def entered(
@@ -82,7 +77,7 @@ def entered(
     """Add the video to the catalogue, or return the existing entry with the same content."""
     path, digest = source.path, sha256_of(source.path)
     for twin in index.catalogue.videos(sha256=digest):
-        if twin.path.is_file():
+        if is_there(twin.path):
             return twin
         size, mtime_ns = size_and_mtime(path)  # the file was moved
         return index.catalogue.update(twin.id, source=str(path), size=size, mtime_ns=mtime_ns)
@@ -112,17 +107,30 @@ def facts(source: Video, keep: str) -> dict[str, Any]:
 
 
 def began(source: Video) -> float:
-    """When the first frame was taken: from the file's metadata, else modification time minus duration."""
+    """When the first frame was taken: from the file's metadata, else modification time minus duration, else
+    as if it had ended now. A time that cannot be right is passed over."""
     from_metadata = recorded_at(source.path)
-    return source.path.stat().st_mtime - source.duration_s if from_metadata is None else from_metadata
+    if from_metadata is not None and believable(from_metadata):
+        return from_metadata
+    written = source.path.stat().st_mtime - source.duration_s
+    return written if believable(written) else time.time() - source.duration_s
 
 
-def size_and_mtime(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+def doubted_date(source: Video, recorded: float | None) -> str | None:
+    """A note if the file's metadata have a date that was not believed, and no other."""
+    dates = [] if recorded is not None else dates_in(source.path)
+    if not dates or any(map(believable, dates)):
+        return None
+    return (
+        f"{source.path.name}: says that it was recorded on {local(dates[0]):%Y-%m-%d}, which cannot be; "
+        "it is dated by when it was written (--recorded DATE says better)"
+    )
 
 
-def growing_identity(path: Path) -> str:
-    # Not a hash of the first bytes: some containers rewrite their header when a recording ends.
-    stat = path.stat()
-    return f"growing:{stat.st_dev}:{stat.st_ino}:{path}"
+def checked_date(recorded: float | None) -> float | None:
+    """`recorded` as given; an error if no video can have been recorded then."""
+    if recorded is not None and not believable(recorded):
+        raise IndexStoreError(
+            f"recorded {local(recorded):%Y-%m-%d}: no video is from then; give a date from 1980 to today"
+        )
+    return recorded

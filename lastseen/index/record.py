@@ -10,18 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.catalogue import FULL, GROWING, IndexedVideo
+from lastseen.index.entry import FULL, GROWING, IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.index.originals import (
-    began,
-    entered,
-    facts,
-    growing_identity,
-    known_by_path,
-    sha256_of,
-    size_and_mtime,
-)
+from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
+from lastseen.index.originals import began, checked_date, doubted_date, entered, facts, known_by_path
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
+from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
 
@@ -29,17 +23,19 @@ LAG_S = 1.5  # the last frames of a file that is still being written may change
 SETTLE_S = 10.0  # a file that has not grown for this long is finished
 POLL_S = 1.0
 
-ADDED, KNOWN, BUSY = "added", "known", "busy"
+ADDED, KNOWN, BUSY, REPAIRED = "added", "known", "busy", "repaired"
 
 
 @dataclass(frozen=True)
 class Recording:
-    """`outcome`: "added", "known" (already indexed) or "busy" (another process is indexing it)."""
+    """`outcome`: "added", "known" (already indexed), "repaired" (indexed, but damaged) or "busy" (another
+    process is indexing it)."""
 
     video: IndexedVideo
     outcome: str
     skipped: int = 0  # samples of a live stream that were lost
     broke_off: str | None = None  # why a live stream failed; the frames before are kept
+    note: str | None = None  # what else the user should know
 
 
 def add_file(
@@ -55,11 +51,13 @@ def add_file(
     progress: Progress | None = None,
 ) -> Recording:
     """Encode a video file into the index, or resume an interrupted run."""
+    checked_date(recorded)
     index.bind(localizer)
+    index.sweep()
     path = Path(path).absolute()
     known = known_by_path(index, path)
     if known and known.complete:
-        return Recording(_with_date(index, known, recorded), KNOWN)
+        return _known(index, localizer, _with_date(index, known, recorded), progress)
     source = Video(path, allow_truncated=allow_truncated)
     total = source.frame_count(localizer.fps)
     video = known or entered(index, source, total, keep, name, recorded)
@@ -69,14 +67,16 @@ def add_file(
         video = index.catalogue.video(video.id)  # another process may have finished it meanwhile
         video = _with_date(index, video, recorded)
         if video.complete:
-            return Recording(video, KNOWN)
+            return _known(index, localizer, video, progress, held=True)
+        if video.frames and has_missing_files(index, video):
+            _repaired(repair_held(index, localizer, video, progress))
         recorder = Recorder(index, localizer, video, commit_s=commit_s)
         if recorder.end < total:
             recorder.align()
             for features in localizer.encoded(source, recorder.end, total, progress):
                 recorder.append(features)
         _finish(recorder, source)
-    return Recording(recorder.video, ADDED)
+    return Recording(recorder.video, ADDED, note=doubted_date(source, recorded))
 
 
 def follow_file(
@@ -93,14 +93,16 @@ def follow_file(
     progress: Progress | None = None,
 ) -> Recording:
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
+    checked_date(recorded)
     index.bind(localizer)
+    index.sweep()
     path = Path(path).absolute()
     growth = _Growth(path, settle_s)
     while (source := growth.opened()) is None:
         pass
     known = known_by_path(index, path)
     if known and known.complete:
-        return Recording(known, KNOWN)
+        return _known(index, localizer, known, progress)
     video = known or index.catalogue.add(
         name or path.name,
         kind=GROWING,
@@ -113,7 +115,7 @@ def follow_file(
             return Recording(video, BUSY)
         recorder = Recorder(index, localizer, index.catalogue.video(video.id), commit_s=commit_s)
         if recorder.video.complete:
-            return Recording(recorder.video, KNOWN)
+            return _known(index, localizer, recorder.video, progress, held=True)
         settled = False
         while not settled:
             # Checked before the file is opened: what is written in between is left for the next iteration.
@@ -134,7 +136,27 @@ def follow_file(
             if not settled:
                 time.sleep(max(POLL_S, 4 * opening_s))  # slow for formats that must be read to the end
         _finish(recorder, source)
-    return Recording(recorder.video, ADDED)
+    return Recording(recorder.video, ADDED, note=doubted_date(source, recorded))
+
+
+def _known(
+    index: IndexFolder,
+    localizer: Localizer,
+    video: IndexedVideo,
+    progress: Progress | None,
+    held: bool = False,
+) -> Recording:
+    """What there is to say of a video that is indexed: that it is, unless its files are not as they were."""
+    if not has_missing_files(index, video):
+        return Recording(video, KNOWN)
+    done = _repaired((repair_held if held else repair)(index, localizer, video, progress))
+    return Recording(done.video, REPAIRED, note=f"{video.name}: {done.done}")
+
+
+def _repaired(done: Repair) -> Repair:
+    if done.stays:
+        raise IndexStoreError(f"{done.video.name}: is indexed, but {done.stays}")
+    return done
 
 
 def _with_date(index: IndexFolder, video: IndexedVideo, recorded: float | None) -> IndexedVideo:

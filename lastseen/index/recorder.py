@@ -12,24 +12,25 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from lastseen.errors import IndexStoreError
-from lastseen.index.catalogue import FULL, LIVE, Block, IndexedVideo, disk_full
+from lastseen.index.catalogue import disk_full
 from lastseen.index.compact import CompactGrid
+from lastseen.index.entry import FULL, LIVE, Block, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.rows import SEGMENT_ROWS, Rows
 from lastseen.localizer import Localizer
 
+BLOCK_ROWS = 32  # at most so many have a checksum of their own: about a clip is read to check one frame
 COMMIT_S = 1.0  # time between commits: about what a killed process loses
 
 
 class Recorder:
     """Requires the video's lock (`Index.writing`). Rows are written at once and valid after `commit`."""
 
-    _pending: int  # rows written since the last commit, and the checksums of their bytes
-    _fine_crc: int
-    _compact_crc: int
+    _pending: list[Block]  # what was written since the last commit
     _since: float
 
     def __init__(
@@ -37,16 +38,15 @@ class Recorder:
     ) -> None:
         self.index, self.localizer, self.video, self.commit_s = index, localizer, video, commit_s
         self._reset_pending()
-        place = index.place(video)
         with self._rollback_on_error():
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            index.make_place(video)
             self._open()
             self._drop_uncommitted()
 
     @property
     def end(self) -> int:
         """Number of the next frame."""
-        return self.video.frames + self._pending
+        return self._pending[-1].end if self._pending else self.video.frames
 
     def align(self) -> None:
         """Cut back to a batch boundary: a partial batch, left by a run with another batch size, is redone."""
@@ -65,7 +65,7 @@ class Recorder:
     def append(self, features: Tensor) -> None:
         """Append features [n, c, rows, columns] of the next n frames."""
         while len(features):
-            room = SEGMENT_ROWS - self.end % SEGMENT_ROWS
+            room = _block_rows() - self.end % _block_rows()
             self._append(features[:room])
             features = features[room:]
 
@@ -75,9 +75,7 @@ class Recorder:
             if self._pending:
                 for rows in filter(None, (self.fine, self.compact)):
                     rows.sync(self.video.frames, self.end)
-                crc = (self._fine_crc if self.fine else None), self._compact_crc
-                block = Block(self.video.frames, self._pending, *crc)
-                self.index.catalogue.commit(self.video.id, block, **values)
+                self.index.catalogue.commit(self.video.id, self._pending, **values)
             elif values:
                 self.index.catalogue.update(self.video.id, **values)
         self.video = self.index.catalogue.video(self.video.id)
@@ -94,18 +92,33 @@ class Recorder:
         self.video = self.index.catalogue.video(self.video.id)
 
     def _append(self, features: Tensor) -> None:
+        if not torch.isfinite(features).all():
+            raise IndexStoreError(
+                f"{self.video.name}: {self.localizer.engine.rounding} cannot hold the numbers that these "
+                "weights make; choose another engine: torch-bf16 or torch-fp32"
+            )
         if self.grid is None:
             self._measure(features)
         assert self.grid is not None and self.compact is not None
         compact = self.grid.pack(self.localizer.model.frame_vectors(features), self.end)
+        fine = bytes_of(features) if self.fine else None
         with self._rollback_on_error():
-            if self.fine:
-                fine = np.ascontiguousarray(features.cpu().numpy()).reshape(len(features), -1).view(np.uint8)
+            if self.fine and fine is not None:
                 self.fine.write(self.end, fine)
-                self._fine_crc = zlib.crc32(fine.data, self._fine_crc)
             self.compact.write(self.end, compact)
-        self._compact_crc = zlib.crc32(compact.data, self._compact_crc)
-        self._pending += len(features)
+        last = self._pending[-1] if self._pending else None
+        if last is None or last.end % _block_rows() == 0:
+            last = Block(self.end, 0, None if fine is None else 0, 0)
+        else:
+            self._pending.pop()
+        self._pending.append(
+            Block(
+                last.first,
+                last.rows + len(features),
+                None if fine is None else zlib.crc32(fine.data, last.fine or 0),
+                zlib.crc32(compact.data, last.compact),
+            )
+        )
         if self.end % SEGMENT_ROWS == 0 or time.monotonic() - self._since >= self.commit_s:
             self.commit()
 
@@ -127,7 +140,7 @@ class Recorder:
         self.grid = compact_grid(self.localizer, self.video, self.video.grid) if self.video.grid else None
 
     def _reset_pending(self) -> None:
-        self._pending = self._fine_crc = self._compact_crc = 0
+        self._pending = []
         self._since = time.monotonic()
 
     def _drop_uncommitted(self) -> None:
@@ -148,6 +161,15 @@ class Recorder:
             raise IndexStoreError(f"{self.index.folder} cannot be written: {error.strerror}") from None
 
 
+def _block_rows() -> int:
+    return min(BLOCK_ROWS, SEGMENT_ROWS)  # a block in two files could not be dropped with one of them
+
+
+def bytes_of(features: Tensor) -> np.ndarray:
+    """Features [n, c, rows, columns] as they are stored: [n, row_bytes] uint8"""
+    return np.ascontiguousarray(features.cpu().numpy()).reshape(len(features), -1).view(np.uint8)
+
+
 def compact_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...]) -> CompactGrid:
     channels, rows, columns = grid
     letterbox = localizer.model.letterbox(video.width, video.height)
@@ -161,7 +183,17 @@ def drop_older(recorder: Recorder, keep_hours: float | None) -> None:
     index, video, fps = recorder.index, recorder.video, recorder.localizer.fps
     recorder.drop(video.frames - math.ceil(keep_hours * 3600 * fps))
     oldest = video.recorded_at + video.frames / fps - keep_hours * 3600
-    for other in index.catalogue.videos(source=video.source, kind=LIVE):
-        if other.id != video.id and other.recorded_at + other.frames / fps < oldest:
+    for other in index.catalogue.videos(kind=LIVE):
+        if (
+            other.id != video.id
+            and _is_same_stream(video, other)
+            and other.recorded_at + other.frames / fps < oldest
+        ):
             with suppress(IndexStoreError):  # another process is writing it
                 index.remove(other)
+
+
+def _is_same_stream(video: IndexedVideo, other: IndexedVideo) -> bool:
+    """By the key in the identity; runs of before there was one go by their address."""
+    key, _, _ = video.identity.rpartition(":")
+    return other.identity.startswith((f"{key}:", f"{LIVE}:{video.source}:"))

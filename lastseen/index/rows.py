@@ -92,17 +92,46 @@ class Rows:
             value = zlib.crc32(part.data, value)
         return value
 
+    def misfits(self, first: int, end: int, whole: bool) -> list[str]:
+        """Files that are not as rows [first, end) need them, one line each; nothing is read. `whole`: nobody
+        may be writing further rows."""
+        expected = {
+            self._file(segment): (stop - segment) * self.row_bytes for segment, _, stop in _pieces(first, end)
+        }
+        held = {
+            path: size for path in self.folder.glob(f"{self.kind}-*") if (size := _size(path)) is not None
+        }
+        lines = []
+        for path, size in expected.items():
+            if path not in held:
+                lines.append(f"{path} is missing")
+            elif held[path] < size:
+                lines.append(f"{path} is cut off: {held[path]} bytes of {size}")
+            elif held[path] > size and whole:
+                lines.append(f"{path} is too long: {held[path]} bytes instead of {size}")
+        extra = sorted(held.keys() - expected.keys()) if whole else []
+        return lines + [f"{path} does not belong there" for path in extra]
+
     def size_bytes(self) -> int:
-        return sum(self._file(segment).stat().st_size for segment in self._segments())
+        return sum(_size(self._file(segment)) or 0 for segment in self._segments())
 
     def _segments(self) -> list[int]:
-        return sorted(int(path.stem.rsplit("-", 1)[1]) for path in self.folder.glob(f"{self.kind}-*.bin"))
+        numbers = (path.stem.rsplit("-", 1)[1] for path in self.folder.glob(f"{self.kind}-*.bin"))
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
     def _file(self, segment: int) -> Path:
         return self.folder / f"{self.kind}-{segment:08d}.bin"
 
 
-REMEDY = "the index is damaged: lastseen index verify tells where, then remove that video and index it again"
+REMEDY = "the index is damaged: lastseen index repair"
+
+
+def _size(path: Path) -> int | None:
+    """None if it was removed meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def write_all(handle: int, data: memoryview) -> None:

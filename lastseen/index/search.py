@@ -6,6 +6,7 @@ compact tokens of all frames --coarse_scores--> candidate clips --exact model-->
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,17 +14,17 @@ import torch
 from lastseen.answer import Answer
 from lastseen.errors import IndexStoreError, QueryError
 from lastseen.index.case import Case, Draft
-from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.compact import coarse_scores, query_vectors
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.fine import FineFeatures
 from lastseen.index.folder import IndexFolder
-from lastseen.index.recorder import compact_grid
 from lastseen.localizer import Localizer, Progress
 from lastseen.model import EncodedQuery
 from lastseen.query import Query
 
 CANDIDATES = 24  # clips of the whole index on which the exact model runs first, per query
 LATER_ROUNDS = 3  # rounds in which it runs on clips later than the last sighting so far
+ATTEMPTS = 5  # a recording that drops frames faster than they can be searched must not keep it going forever
 MAX_GUESSES = 4  # videos whose best guess is refined, if the thing was seen in none
 
 
@@ -45,26 +46,36 @@ def search(
     query's own `asked_at` counts from the beginning of each video. `exhaustive` runs the exact model on
     every frame.
     """
-    index.bind(localizer)
     if not index.videos():
-        raise IndexStoreError(f"{index.folder} is empty; add something to search: lastseen index VIDEO...")
+        raise IndexStoreError(_empty(index))
+    index.bind(localizer)
     encoded = {name: localizer.encode_query(query) for name, query in queries.items()}
     chosen = None if videos is None else {video.id for video in videos}
-    while True:
+    for attempt in range(ATTEMPTS):
         asked = [video for video in index.videos() if chosen is None or video.id in chosen]
+        if not asked:
+            raise IndexStoreError(_empty(index) if chosen is None else f"{index.folder}: {_REMOVED}")
         kept = [video for video in asked if video.frames > video.first]
-        work = _Search(index, localizer, queries, encoded, kept, before)
         try:
+            work = _Search(index, localizer, queries, encoded, kept, before)
             if exhaustive or localizer.procedure.reads_every_frame:
                 work.run_on_all_frames(every, progress)
             else:
-                work.run_on_candidates(_candidates(index, localizer, work, progress), candidates, every)
+                work.run_on_candidates(_candidates(localizer, work, progress), candidates, every)
             return {name: work.answers(name, every) for name in queries}
         except IndexStoreError:
             now = {video.id: video.first for video in index.videos()}
-            if all(video.first == now.get(video.id) for video in kept):
+            if attempt == ATTEMPTS - 1 or all(video.first == now.get(video.id) for video in kept):
                 raise
             # A recording dropped its oldest frames, or a video was removed, during the search: repeat it.
+    raise AssertionError("the last attempt returns or raises")
+
+
+_REMOVED = "the video was removed from the index meanwhile; ask again"
+
+
+def _empty(index: IndexFolder) -> str:
+    return f"{index.folder} is empty; add something to search: lastseen index VIDEO..."
 
 
 class _Search:
@@ -92,7 +103,17 @@ class _Search:
             raise QueryError("nothing in the index was recorded before that; ask about a later moment")
 
     def answers(self, name: str, every: bool) -> list[Answer]:
-        return [case.final(draft, every) for case, draft in _ranked(self._drafts[name], every)]
+        answers = [case.final(draft, every) for case, draft in _ranked(self._drafts[name], every)]
+        damage = {fine.video.id: fine.damage() for fine in self.fine}
+        if not answers and any(damage.values()):
+            raise IndexStoreError(next(filter(None, damage.values()))[0])
+        mine = [tuple(damage.pop(_id(answer), ())) for answer in answers]
+        # Damage of videos without an answer is said with the first: it may be why they have none.
+        rest = tuple(line for lines in damage.values() for line in lines)
+        return [
+            replace(answer, damage=lines + (() if number else rest))
+            for number, (answer, lines) in enumerate(zip(answers, mine))
+        ]
 
     def run_on_all_frames(self, every: bool, progress: Progress | None) -> None:
         """Exhaustive search, latest video first; all queries share a video's features."""
@@ -109,11 +130,13 @@ class _Search:
             for end in sorted({case.end for _, case in still_open}):
                 together = [(name, case) for name, case in still_open if case.end == end]
                 encoded = [case.encoded for _, case in together]
-                ends = [end - fine.video.first] * len(together)
-                pieces = fine.pieces(fine.video.first, end)
-                found = self.localizer.predict_encoded(fine.video, pieces, encoded, ends)
-                for (name, case), predictions in zip(together, found):
-                    case.set_predictions(predictions)
+                parts = []
+                for at, to in fine.readable(fine.video.first, end):
+                    ends = [to - at] * len(together)
+                    pieces = fine.pieces(at, to)
+                    parts.append((at, self.localizer.predict_encoded(fine.video, pieces, encoded, ends)))
+                for number, (name, case) in enumerate(together if parts else []):
+                    case.set_predictions([(at, found[number]) for at, found in parts])
                     draft = case.unrefined()
                     possible = case.may_be_seen(draft)
                     self._drafts[name][case] = case.checked(draft, every) if possible else draft
@@ -152,7 +175,7 @@ class _Search:
         chosen = set(clips[:count])
         for case, clip in sorted(chosen, key=lambda pair: (pair[0].fine.video.id, pair[1])):
             case.run(clip)
-        touched = [case for case in self.cases[name] if case.done]
+        touched = [case for case in self.cases[name] if case.has_predictions]
         for case in touched:
             case.run_around(every)
         self._drafts[name] = {case: case.unrefined() for case in touched}
@@ -195,7 +218,7 @@ def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) 
 
 
 def _candidates(
-    index: IndexFolder, localizer: Localizer, work: _Search, progress: Progress | None
+    localizer: Localizer, work: _Search, progress: Progress | None
 ) -> dict[str, list[tuple[Case, int]]]:
     """For each query the clips of all videos, highest rank first."""
     names = list(work.encoded)
@@ -205,16 +228,15 @@ def _candidates(
     scores: dict[int, np.ndarray] = {}
     frames, done = sum(fine.video.frames - fine.video.first for fine in work.fine), 0
     for fine in work.fine:
-        video, rows = fine.video, index.compact(fine.video)
-        assert rows is not None and video.grid is not None
-        grid = compact_grid(localizer, video, video.grid)
         parts = []
-        for part in rows.mapped(video.first, video.frames):
-            parts.append(coarse_scores(grid, part, vectors))
-            done += len(part)
+        for start, end, tokens in fine.token_pieces():
+            # Tokens that cannot be made again are of frames that cannot be searched either.
+            unknown = np.full((len(names), end - start), -np.inf, np.float32)
+            parts.append(unknown if tokens is None else coarse_scores(fine.grid, tokens, vectors))
+            done += end - start
             if progress:
                 progress(done, frames)
-        scores[video.id] = np.concatenate(parts, 1)
+        scores[fine.video.id] = np.concatenate(parts, 1)
     return {
         name: _by_rank(work.cases[name], {id: of_all[number] for id, of_all in scores.items()})
         for number, name in enumerate(names)
@@ -253,11 +275,16 @@ def _frames_searched(localizer: Localizer, video: IndexedVideo, query: Query, be
     """Number of the video's frames before the query's `asked_at` and `before`."""
     if before is None:
         return localizer.frames_searched(video, query)
-    asked_at = before - video.recorded_at
+    asked_at = before - video.began_at
     if asked_at <= 0:
         return 0
     return localizer.frames_searched(video, query.asked(asked_at if asked_at < video.duration_s else None))
 
 
+def _id(answer: Answer) -> int:
+    assert isinstance(answer.video, IndexedVideo)
+    return answer.video.id
+
+
 def _ended(video: IndexedVideo) -> float:
-    return video.recorded_at + video.duration_s
+    return video.began_at + video.duration_s

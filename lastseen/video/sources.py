@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import re
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ import numpy as np
 
 from lastseen.errors import VideoError
 from lastseen.video import ROUNDING_S, Frame, _opened, _Source
+from lastseen.video.dates import believable
 
 if TYPE_CHECKING:
     from typing import Self
@@ -25,6 +28,10 @@ CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), 
 TIMEOUT_S = 10.0  # a stream without a frame for this long has ended
 JUMP_S = 10.0  # a larger step between two timestamps means that the clock was reset
 WAITING = 32  # sampled frames buffered for a busy consumer; later ones are dropped
+# In a path: values given by name, words for secrets, and long words with letters and digits in them.
+_SECRET = re.compile(
+    r"=|@|pass|pwd|secret|token|auth|key|(?=[\w.~-]*\d)(?=[\w.~-]*[A-Za-z])[\w.~-]{16,}", re.IGNORECASE
+)
 DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
 
 
@@ -34,23 +41,42 @@ def is_live(source: str) -> bool:
 
 
 def without_password(address: str) -> str:
-    """rtsp://me:secret@hall/live -> rtsp://hall/live, for everything that is stored or printed."""
-    return re.sub(r"(?<=://)[^/]*@", "", address)
+    """rtsp://me:secret@hall/live?token=1 -> rtsp://hall/live?…, for everything that is stored or printed.
+
+    Left out, and an ellipsis put there: what follows a question mark, and parts of the path that look like a
+    key. Two streams may look the same without it: `stream_key` tells them apart.
+    """
+    if "://" not in address:
+        return address
+    scheme, _, rest = address.partition("://")
+    place, mark, _ = re.sub("[?#;]", "?", rest, count=1).partition("?")
+    host, *path = re.sub(r"^[^/]*@", "", place).split("/")
+    shown = "/".join([host, *("…" if _SECRET.search(part) else part for part in path)])
+    return f"{scheme}://{shown}{'?…' if mark else ''}"
+
+
+def stream_key(address: str) -> str:
+    """By which a stream is known again: a slow hash, from which what is secret in it cannot well be read."""
+    named = re.sub(r"(?<=://)[^/]*@", "", address)
+    return hashlib.pbkdf2_hmac("sha256", named.encode(), b"lastseen stream", 100_000).hex()[:32]
 
 
 def recorded_at(path: Path) -> float | None:
-    """The recording time in the file's metadata, in seconds since 1970; None if there is none."""
+    """The recording time in the file's metadata, in seconds since 1970; None if there is none that can be
+    believed."""
+    return next(filter(believable, dates_in(path)), None)
+
+
+def dates_in(path: Path) -> list[float]:
+    """All recording times in the file's metadata, the best source first, in seconds since 1970."""
     with _opened(path) as source:
         written = {key.lower(): str(value) for key, value in source.container.metadata.items()}
+    found = []
     for key in DATES:
-        try:
+        with suppress(ValueError, OverflowError):
             date = datetime.fromisoformat(written.get(key, ""))
-        except ValueError:
-            continue
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        if date.year >= 1980:  # cameras without a clock write their epoch, 1904 or 1970
-            return date.timestamp()
-    return None
+            found.append((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp())
+    return found
 
 
 class LiveVideo:

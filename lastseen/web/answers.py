@@ -18,7 +18,7 @@ from lastseen.errors import QueryError
 from lastseen.formats import FORMATS, format_answer
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.answers import left_out
-from lastseen.index.catalogue import IndexedVideo
+from lastseen.index.entry import IndexedVideo
 from lastseen.render import write_filmstrip, write_picture, write_report, write_video
 from lastseen.web.jobs import DONE, Job, Jobs
 from lastseen.web.media import Busy, Missing, Shelf, safe_name, video_id

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lastseen.errors import LastSeenError, VideoError
 from lastseen.index import Index, IndexedVideo
-from lastseen.index.catalogue import LIVE
+from lastseen.index.entry import LIVE
 from lastseen.index.lock import locked
 from lastseen.index.originals import ENDINGS, check_unchanged
 from lastseen.video import Video

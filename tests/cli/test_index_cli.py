@@ -1,6 +1,7 @@
 """lastseen index and find without a video, as a user types them."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from lastseen.video import Video
 
 HERE, THERE = (40, 60), (210, 90)
 DATE = "2026-11-14 10:00"
+DATES = ("name", "recorded_at", "date_doubtful", "seen_at", "looked_again")
 pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 
 
@@ -86,7 +88,7 @@ def test_the_json_is_that_of_one_video_with_dates(run, indexed):
     assert found["answers"][1]["recorded_at"].startswith("2026-11-14T10:00:00.000")
     for answer, place in zip(found["answers"], (THERE, HERE)):
         assert parse_answer(json.dumps(answer)).sightings[-1].boxes[2].iou(box_at(place)) > 0.4
-        dates = {key: answer.pop(key) for key in ("name", "recorded_at", "seen_at", "looked_again")}
+        dates = {key: answer.pop(key) for key in DATES}
         status, alone, _ = run("find", "thing.png", dates["name"], "--json", "-q", "--all")
         assert {**json.loads(alone), "video": answer["video"]} == answer
 
@@ -136,6 +138,39 @@ def test_list_info_verify_and_remove(run, indexed, tmp_path):
     status, out, _ = run("index", "remove", "walk.mp4", "--index", copied)
     assert status == 0 and "forgotten" in out and "freed" in out
     assert run("index", "verify", "--index", copied)[0] == 0
+
+
+def test_repair_says_what_it_did_and_what_it_could_not(run, indexed, tmp_path):
+    copied = shutil.copytree(indexed / "index", tmp_path / "copy")
+    damaged = next((copied / "videos").rglob("fine-*.bin"))
+    damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
+    status, out, err = run("find", "thing.png", "--in", "walk", "--index", copied, "-q")
+    assert (status, err) == (0, "")
+    assert re.search(
+        r"walk.mp4: frames 0-\d+ are damaged in the index and were encoded again from its f", out
+    )
+    status, out, _ = run("index", "repair", "walk.mp4", "--index", copied, "-q")
+    assert status == 0
+    assert re.fullmatch(r"walk.mp4: frames 0-\d+ made again \(the same bits as before\)\n", out)
+    assert run("index", "repair", "--index", copied, "-q")[1] == "walk.mp4: sound\nlater.mp4: sound\n"
+    damaged.unlink()
+    assert run("index", "walk.mp4", "--index", copied, "-q")[:2] == (
+        0,
+        "walk.mp4: known already, but it was damaged, and is sound again\n",
+    )
+    damaged.unlink()
+    moved = (indexed / "walk.mp4").rename(indexed / "gone.mp4")
+    try:
+        status, out, _ = run("index", "repair", "walk", "--index", copied, "-q", "--json")
+        (video,) = json.loads(out)["videos"]
+        assert status == 1 and video["name"] == "walk.mp4" and video["done"] == ""
+        assert video["stays_damaged"].startswith("frames 0-10 stay damaged: walk.mp4: ")
+        status, out, err = run("find", "thing.png", "--in", "walk", "--index", copied, "-q")
+        assert status == 2 and one_line(err) and "frames 0-10 are damaged in the index and were not" in err
+        status, out, _ = run("find", "thing.png", "--index", copied, "-q", "--json")
+        assert "walk.mp4: frames 0-10 are damaged" in json.loads(out)["things"][0]["damaged"][0]
+    finally:
+        moved.rename(indexed / "walk.mp4")
 
 
 def test_indexing_again_says_that_it_is_known_and_one_bad_file_does_not_stop_the_rest(run, indexed, tmp_path):
@@ -206,6 +241,8 @@ def test_when_the_video_is_gone_the_answer_stands_and_the_picture_does_not(run, 
         (["index", "walk.mp4", "--keep", "some"], "choose full or compact"),
         (["index", "walk.mp4", "--shard", "3/2"], "expected I/N"),
         (["index", "walk.mp4", "--recorded", "60"], "expected a date"),
+        (["index", "walk.mp4", "--recorded", "9999-12-31"], "no video is from then; give a date from 1980"),
+        (["index", "walk.mp4", "--recorded", "1904-01-01"], "no video is from then; give a date from 1980"),
         (["index", "walk.mp4", "later.mp4", "--name", "a"], "--name goes with one video"),
         (["index", "rtsp://127.0.0.1:9/x", "--keep", "compact"], "a stream cannot be decoded again"),
         (["index", "list", "--index", "nowhere"], "no index at nowhere"),
@@ -229,7 +266,7 @@ def test_another_model_is_one_clear_line(run, indexed, monkeypatch, localizer):
     assert status == 2 and one_line(err) and "was made by another model" in err
 
 
-@pytest.mark.parametrize("command", [[], ["add"], ["list"], ["info"], ["remove"], ["verify"]])
+@pytest.mark.parametrize("command", [[], ["add"], ["list"], ["info"], ["remove"], ["verify"], ["repair"]])
 def test_help_opens_with_an_example(run, command):
     status, out, _ = run("index", *command, "--help")
     assert status == 0
