@@ -83,7 +83,7 @@ class Shelf:
                     if other != self.incoming:
                         _remove_if_left_over(other)
                 for path in self.uploads.iterdir():
-                    if path.is_file():  # a finished upload, perhaps not indexed yet
+                    if path.is_file() and is_text(path.name):  # a finished upload, perhaps not indexed yet
                         self._added[video_id(path)] = path
                 yield
         finally:

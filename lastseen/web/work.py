@@ -136,6 +136,9 @@ class Work:
                 exhaustive=frames <= EXHAUSTIVE_FRAMES,
                 progress=job.progress,
             )["thing"]
+            there = {video.id for video in index.videos()}
+        if gone := [video.name for video in videos if video.id not in there]:
+            raise Missing(f"{', '.join(gone)}: removed during the search; ask again")
         thing = Query.from_array(_small(query.views[0].crop))
         result = Result(
             tuple(replace(answer, query=thing) for answer in answers),
