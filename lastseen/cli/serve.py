@@ -35,7 +35,10 @@ def serve(
     ] = None,
     max_upload: Annotated[str, typer.Option(metavar="SIZE", help="Largest upload, like 500M or 4G.")] = "4G",
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Listen on another address: others may see your videos.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Listen on another address: others with the token may see your videos."
+        ),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
