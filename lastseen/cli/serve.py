@@ -36,9 +36,7 @@ def serve(
     max_upload: Annotated[str, typer.Option(metavar="SIZE", help="Largest upload, like 500M or 4G.")] = "4G",
     host: Annotated[
         str,
-        typer.Option(
-            metavar="ADDRESS", help="Listen on another address: others with the token may see your videos."
-        ),
+        typer.Option(metavar="ADDRESS", help="Listen there: others with the token may see your videos."),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,

@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from web import HERE, PLACES, finished, look, served, tiny, write_walk
 
+from lastseen.doctor import check_settings
 from lastseen.errors import LastSeenError
 from lastseen.web.media import Settings
 from lastseen.web.run import address_of, open_socket
@@ -158,6 +159,13 @@ def test_a_server_on_all_addresses_says_one_that_others_can_use():
         assert is_loopback(here)
         assert "0.0.0.0" not in address_of(everywhere)
         assert address_of(here) == f"http://127.0.0.1:{here.getsockname()[1]}/"
+
+
+def test_the_token_is_not_shown_by_the_doctor(monkeypatch):
+    monkeypatch.setenv("LASTSEEN_TOKEN", TOKEN)
+    finding = check_settings()
+    assert finding.state == "ok" and "LASTSEEN_TOKEN=(set)" in finding.found
+    assert TOKEN not in str(finding)
 
 
 def said_by_serve(folder: Path, *arguments: str, **environment: str):
