@@ -14,6 +14,7 @@ class Limits:
     # Browsers keep up to six connections open; a process may have 256 to 1024 files open in all.
     connections: int = 200
     streams: int = 100  # of events; each takes a connection for as long as its page is open
+    requests: int = 1000  # under way, also of clients that have left
     head_s: float = 20.0  # until the head of the next request is there; ends idle connections, too
     body_window_s: float = 20.0  # a body must bring `body_bytes_s` a second in each such time
     body_bytes_s: int = 1024
@@ -29,6 +30,7 @@ class Limits:
     pictures: int = 256
     pictures_bytes: int = 256 * MIB  # of uploaded pictures on disk; the least recently used go first
     picture_age_s: float = 3600.0  # since it was last used
+    in_line: int = 200  # for each of the following; more than connections are of clients that have left
     drawn_at_once: int = 1  # films and reports
     uploads_at_once: int = 2  # videos that are checked
     frames_at_once: int = 2

@@ -16,6 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lastseen.web.errors import RETRY_S
+from lastseen.web.limits import Limits
 from lastseen.web.token import Token
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -40,11 +42,10 @@ log = logging.getLogger("lastseen")
 class Guard:
     """Refuses requests from pages other than this server's; requests from no page (curl) pass."""
 
-    def __init__(
-        self, app: ASGIApp, host: str = "127.0.0.1", token: str | None = None, json_bytes: int = 2**20
-    ) -> None:
-        self.app, self.host, self.json_bytes = app, host, json_bytes
+    def __init__(self, app: ASGIApp, host: str, token: str | None, limits: Limits) -> None:
+        self.app, self.host, self.limits = app, host, limits
         self.token = None if token is None else Token(token)
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,8 +72,14 @@ class Guard:
         if self.token is not None and (answer := self.token.answer(scope, given)) is not None:
             await answer(scope, receive, send_with_headers)
             return
+        if self._under_way >= self.limits.requests:
+            detail = {"detail": "too many requests at once; try again in a moment"}
+            retry = {"Retry-After": str(RETRY_S)}
+            await JSONResponse(detail, 429, retry)(scope, receive, send_with_headers)
+            return
         if scope["path"] not in FILES:
             receive = self._limited(receive)
+        self._under_way += 1
         try:
             await self.app(scope, receive, send_with_headers)
         except (OSError, RuntimeError) as error:
@@ -81,6 +88,8 @@ class Guard:
                 raise
             # The file that was being sent went away: all that is left is to end the connection.
             log.warning("%s broke off: %s", scope["path"], cause.strerror)
+        finally:
+            self._under_way -= 1
 
     def _limited(self, receive: Receive) -> Receive:
         taken = 0
@@ -89,8 +98,8 @@ class Guard:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self.json_bytes:
-                raise HTTPException(413, f"a request like this takes at most {self.json_bytes} bytes")
+            if taken > self.limits.json_bytes:
+                raise HTTPException(413, f"a request like this takes at most {self.limits.json_bytes} bytes")
             return message
 
         return limited

@@ -65,9 +65,7 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
         docs_url=None,  # FastAPI's own pages load scripts from other servers
         redoc_url=None,
         lifespan=lifespan,
-        middleware=[
-            Middleware(Guard, host=settings.host, token=settings.token, json_bytes=limits.json_bytes)
-        ],
+        middleware=[Middleware(Guard, host=settings.host, token=settings.token, limits=limits)],
     )
     app.state.jobs, app.state.shelf, app.state.limits = jobs, shelf, limits
     app.include_router(video_routes(shelf, work, turns))

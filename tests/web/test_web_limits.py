@@ -319,3 +319,38 @@ def test_many_large_pictures_in_one_question_are_refused(folder, monkeypatch):
         refused = client.post("/api/find", json={"looks": looks})
         assert refused.status_code == 413
         assert "too large together" in refused.json()["detail"]
+
+
+def test_whoever_asks_and_leaves_again_and_again_makes_no_endless_line(folder, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(
+        pictures, "read_picture", lambda path: gate.wait(30) and np.zeros((60, 80, 3), np.uint8)
+    )
+    limits = Limits(in_line=5)
+    with served(Settings(index=folder / "index", limits=limits), tiny()) as address:
+        at = urlsplit(address)
+        head = f"POST /api/pictures HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Length: {len(PICTURE)}\r\n\r\n"
+        for _ in range(20):
+            with socket.create_connection((at.hostname, at.port)) as line:
+                line.sendall(head.encode() + PICTURE)
+                time.sleep(0.05)
+        refused = httpx.post(f"{address}api/pictures", content=PICTURE)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+        assert len(left_over(folder)) <= 6
+        gate.set()
+        ends = time.monotonic() + 10
+        while httpx.post(f"{address}api/pictures", content=PICTURE).status_code != 201:
+            assert time.monotonic() < ends
+
+
+def test_so_many_requests_are_under_way_at_once(folder):
+    settings = Settings(index=folder / "index", limits=Limits(requests=2))
+    with served(settings, tiny()) as address, httpx.Client(base_url=address) as client:
+        with client.stream("GET", "/api/events"), client.stream("GET", "/api/events"):
+            refused = client.get("/api/videos")
+            assert refused.status_code == 429
+            assert refused.headers["x-content-type-options"] == "nosniff"
+        ends = time.monotonic() + 10
+        while client.get("/api/videos").status_code != 200:
+            assert time.monotonic() < ends

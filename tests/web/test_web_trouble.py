@@ -7,11 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2 as httpx
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 from scenes import texture
-from web import HERE, PLACES, finished, jpeg, left_over, look, tiny, write_walk
+from web import HERE, PLACES, finished, jpeg, left_over, look, served, tiny, write_walk
 
 from lastseen.errors import VideoError
 from lastseen.index import Index
@@ -200,6 +201,25 @@ def test_a_file_that_goes_away_between_check_and_use_is_no_error_of_the_server(c
         assert refused.json()["detail"].startswith("a file went away meanwhile")
     asked = client.post("/api/find", json={"looks": [look(walk, 1.0)]})
     assert asked.status_code == 404
+
+
+def test_a_file_that_goes_away_while_it_is_sent_ends_the_connection_and_is_one_line_in_the_log(
+    folder, monkeypatch, caplog
+):
+    async def gone(*args, **options):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    settings = Settings(index=folder / "index", folders=(folder / "videos",))
+    with served(settings, tiny()) as address, httpx.Client(base_url=address) as client:
+        walk = read(client)
+        monkeypatch.setattr("anyio.open_file", gone)
+        with pytest.raises(httpx.TransportError):
+            client.get(f"/api/videos/{walk}/file")
+        assert client.get("/api/videos").status_code == 200
+    assert [r.getMessage() for r in caplog.records if r.name == "lastseen"] == [
+        f"/api/videos/{walk}/file broke off: No such file or directory"
+    ]
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_a_full_disk_is_said_where_a_file_is_drawn_or_kept(client, folder, monkeypatch):
