@@ -39,7 +39,6 @@ THING = (285.0, 120.0, 352.0, 302.0)  # in the bundled video, 32.2 s after its b
 THING_S = 32.2
 DRAWN = ("picture.jpg", "filmstrip.jpg", "report.html", "film.mp4")
 PAGE = ("", "page/app.js", "page/style.css", "api/folders", "api/jobs", "openapi.json")
-IDLE_S = 30.0  # after the load, before memory is looked at again
 ENDED = ("done", "failed", "cancelled")
 
 
@@ -244,7 +243,9 @@ class Memory:
             await asyncio.sleep(0.5)
 
 
-async def measured(address: str, memory: Memory, clients: int, minutes: float) -> dict[str, Any]:
+async def measured(
+    address: str, memory: Memory, clients: int, minutes: float, idle_s: float
+) -> dict[str, Any]:
     record = Record(ends=time.monotonic() + 3600)
     async with httpx.AsyncClient(base_url=address, timeout=120) as http:
         say("reading the video")
@@ -263,12 +264,13 @@ async def measured(address: str, memory: Memory, clients: int, minutes: float) -
     say(f"{clients} clients for {minutes:g} minutes")
     watching = asyncio.create_task(memory.watch())
     await asyncio.gather(*(Client(n, address, video["id"], record).run() for n in range(clients)))
-    say(f"nobody for {IDLE_S:.0f} s")
-    await asyncio.sleep(IDLE_S)
+    say(f"nobody for {idle_s:.0f} s")
+    await asyncio.sleep(idle_s)
     watching.cancel()
     return {
         "clients": clients,
         "minutes": minutes,
+        "idle_s": idle_s,
         "statuses": dict(sorted(record.statuses.items())),
         "failed": dict(record.failed),
         "broken": dict(record.broken),
@@ -317,7 +319,7 @@ def text_of(report: dict[str, Any]) -> str:
     lines.append(f"told to come later: {report['told_to_come_later']}; broken: {report['broken'] or 'none'}")
     lines.append(
         f"memory: {memory['before']} MiB after the first answer, {memory['peak']} at most, "
-        f"{memory['after']} {IDLE_S:.0f} s after the last"
+        f"{memory['after']} {report['idle_s']:.0f} s after the last"
     )
     return "\n".join([*lines, *(f"PROBLEM: {problem}" for problem in problems(report))])
 
@@ -328,6 +330,7 @@ def main() -> None:
     )
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--idle", type=float, default=30, help="seconds before memory is looked at again")
     parser.add_argument("--weights", help="of the server; default: the bundled model")
     parser.add_argument("--out", type=Path, help="where the report goes as JSON; it is printed in any case")
     arguments = parser.parse_args()
@@ -341,8 +344,8 @@ def main() -> None:
             assert server.stdout is not None
             address = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
             assert address is not None, "the server did not start"
-            memory = Memory(server.pid)
-            report = asyncio.run(measured(address[0], memory, arguments.clients, arguments.minutes))
+            load = (arguments.clients, arguments.minutes, arguments.idle)
+            report = asyncio.run(measured(address[0], Memory(server.pid), *load))
             server.send_signal(signal.SIGINT)
             report["exit_status"] = server.wait(30)
         finally:
