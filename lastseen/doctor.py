@@ -36,6 +36,7 @@ SETTINGS = {
     "LASTSEEN_ENGINE": "what computes, like --engine",
     "LASTSEEN_WEIGHTS": "the model folder, like --weights",
     "LASTSEEN_INDEX": "the folder of the index, like --index",
+    "LASTSEEN_TOKEN": "what others must bring to the page, like --token",
     "LASTSEEN_MODELS": "the folder of models that 'lastseen models add' added",
 }
 SCARCE_BYTES, LITTLE_BYTES = 200e6, 2e9
@@ -252,7 +253,10 @@ def check_disk(folder: Path, *, needed: bool) -> Finding:
 
 def check_settings() -> Finding:
     there = {name: value for name, value in sorted(os.environ.items()) if name.startswith("LASTSEEN_")}
-    found = ", ".join(f"{name}={value}" for name, value in there.items()) or "no LASTSEEN_ variables"
+    shown = {
+        name: "(set)" if name == "LASTSEEN_TOKEN" else value for name, value in there.items()
+    }  # a secret
+    found = ", ".join(f"{name}={value}" for name, value in shown.items()) or "no LASTSEEN_ variables"
     unknown = [name for name in there if name not in SETTINGS]
     if not unknown:
         return Finding("settings", OK, found)

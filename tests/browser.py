@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 
 from lastseen.box import Box
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
+NO_BROWSER = "there is no Chromium: apt install chromium, or let the variable CHROMIUM name a browser"
+
+
+def find_chromium() -> str | None:
+    """The browser that the variable CHROMIUM names, by its path or on PATH; else a known name on PATH."""
+    named = os.environ.get("CHROMIUM")
+    return next((path for name in ([named] if named else NAMES) if (path := shutil.which(name))), None)
+
+
+CHROMIUM = find_chromium()
 DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 375, "height": 812}
 LATEST = re.compile(r"0:03\.[4-8]")  # the thing leaves the view after 3.6 s
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from browser import NO_BROWSER
 
 from lastseen.cli import main
 from lastseen.doctor import SETTINGS
@@ -82,3 +83,14 @@ def run(monkeypatch, capsys):
 def pytest_collection_modifyitems(items):
     """The longest test first, so that no process waits for it in the end."""
     items.sort(key=lambda item: item.path.name != "test_wheel.py")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line in the end, or whoever has no browser would think that the page was tested.
+
+    Here, not in tests/web: with several processes the one that reports does not look into folders.
+    """
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(NO_BROWSER in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests of the page were skipped: {NO_BROWSER}")

@@ -21,7 +21,7 @@ from scenes import box_at, write_scene
 from lastseen.localizer import Localizer
 from lastseen.sighting import Confidence
 from lastseen.web.media import Settings
-from lastseen.web.run import address_of, open_socket
+from lastseen.web.run import address_of, config_of, open_socket
 from lastseen.web.server import create_app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -89,9 +89,9 @@ def left_over(folder: Path) -> list[str]:
 @contextmanager
 def served(settings: Settings, localizer: Localizer) -> Iterator[str]:
     """A real server on a free port, in a thread; its address."""
-    listening = open_socket("127.0.0.1", 0)
+    listening = open_socket(settings.host, 0)
     app = create_app(settings, localizer)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(config_of(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     while not server.started:

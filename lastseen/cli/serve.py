@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,10 @@ from lastseen.cli.shared import Device, EngineName, Masks, Quiet, Verbose, Weigh
 from lastseen.errors import LastSeenError
 
 LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic")
+WARNINGS = {
+    False: "others on the network who have the address with its token may see, add and remove your videos",
+    True: "everybody who can reach this address may see, add and remove your videos: there is no token",
+}
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -30,8 +35,20 @@ def serve(
     ] = None,
     max_upload: Annotated[str, typer.Option(metavar="SIZE", help="Largest upload, like 500M or 4G.")] = "4G",
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Listen on another address: others may see your videos.")
+        str,
+        typer.Option(metavar="ADDRESS", help="Listen there: others with the token may see your videos."),
     ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            envvar="LASTSEEN_TOKEN",
+            help="What others must bring (default with --host: a random one).",
+        ),
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="With --host: let in everybody who can reach the address.")
+    ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     weights: Weights = None,
     masks: Masks = False,
@@ -50,6 +67,7 @@ def serve(
     """
     try:
         from lastseen.web.run import address_of, open_socket, run
+        from lastseen.web.token import checked, is_loopback, random_token, with_token
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in LIBRARIES:
             raise LastSeenError(f"the page needs {error.name}; run: pip install 'lastseen[web]'") from None
@@ -60,8 +78,14 @@ def serve(
     for video in videos or []:
         if not video.is_file():
             raise LastSeenError(f"{video}: no such file; give a video, or a folder with --videos")
+    if token is not None and no_token:
+        raise LastSeenError("--token and --no-token (or LASTSEEN_TOKEN) contradict each other; give one")
     most = _bytes(max_upload)
+    chosen_token = None if token is None else checked(token)
     with open_socket(host, port) as listening:
+        if not is_loopback(listening):
+            chosen_token = None if no_token else chosen_token or random_token()
+            print(f"lastseen: warning: {WARNINGS[no_token]}", file=sys.stderr)
         chosen = engine or engine_of(folder)
         localizer = open_localizer(weights, False, None, device, quiet, chosen, masks=masks)
         from lastseen.index import default_folder
@@ -74,10 +98,12 @@ def serve(
             files=tuple(videos or ()),
             max_upload=most,
             host=host,
+            token=chosen_token,
         )
         app = create_app(settings, localizer)
-        print(f"The page is at {address_of(listening)} (Ctrl-C ends it).", flush=True)
-        run(app, listening, open_page=open_)
+        address = with_token(address_of(listening), chosen_token)
+        print(f"The page is at {address} (Ctrl-C ends it).", flush=True)
+        run(app, listening, open_page=address if open_ else None)
 
 
 def _bytes(text: str) -> int:

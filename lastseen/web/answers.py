@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from fastapi import Request as WebRequest
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
+from starlette.types import Receive, Scope, Send
 
 from lastseen.answer import Answer
-from lastseen.errors import QueryError
+from lastseen.errors import LastSeenError, OutputError, QueryError
 from lastseen.formats import FORMATS, format_answer
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.answers import left_out
 from lastseen.index.entry import IndexedVideo
 from lastseen.render import write_filmstrip, write_picture, write_report, write_video
+from lastseen.web.errors import Busy, Missing, TooMany, from_system
 from lastseen.web.jobs import DONE, Job, Jobs
-from lastseen.web.media import Busy, Missing, Shelf, safe_name, video_id
+from lastseen.web.media import Shelf, safe_name, video_id
+from lastseen.web.turns import Turns
 from lastseen.web.work import Picture, Request, Result, Work, curve_dict
 
 EVENTS_S = 0.1  # interval at which jobs are polled
@@ -68,8 +72,8 @@ class Seen(BaseModel):
 
     video: str
     name: str
-    recorded_at: str
-    seen_at: str
+    recorded_at: str | None  # None: the date in the file is none
+    seen_at: str | None
     answer: dict[str, Any]
     steps: list[str]
     left_out: str
@@ -100,8 +104,17 @@ def job_info(job: Job) -> JobInfo:
     )
 
 
-def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
+def local_time(video: IndexedVideo, time_s: float, unit: str) -> str | None:
+    """Date and time of a moment; None if the video claims to be from a year that no calendar has."""
+    try:
+        return video.time_of(time_s).isoformat(timespec=unit)
+    except (LastSeenError, ValueError, OverflowError, OSError):
+        return None
+
+
+def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, turns: Turns) -> APIRouter:
     routes = APIRouter(prefix="/api", tags=["answers"])
+    streams = [0]  # open now
     localizer = work.localizer
 
     def known(id: str) -> Job:
@@ -126,10 +139,12 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         return answers[number]
 
     @routes.post("/find", status_code=202)
-    def find(ask: Ask) -> JobInfo:
+    async def find(ask: Ask, request: WebRequest) -> JobInfo:
         """Ask when a thing was last seen. The job's answer is at /api/jobs/ID/answers."""
         pictures = tuple(Picture(look.picture, look.video, look.time, look.box) for look in ask.looks)
-        return job_info(work.find(Request(pictures, tuple(dict.fromkeys(ask.videos)), ask.before)))
+        client = request.client.host if request.client else ""
+        asked = Request(pictures, tuple(dict.fromkeys(ask.videos)), ask.before, client)
+        return job_info(await turns.picture(lambda: work.find(asked)))
 
     @routes.get("/jobs")
     def list_jobs() -> list[JobInfo]:
@@ -153,7 +168,7 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         """Server-sent events: a job's state, whenever it changes."""
         if job is not None:
             known(job)
-        return StreamingResponse(_changes(jobs, job), media_type="text/event-stream")
+        return _EventStream(_changes(jobs, job), streams, jobs.limits.streams)
 
     @routes.get("/jobs/{id}/answers")
     def answers(id: str) -> Answers:
@@ -163,7 +178,7 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
             video = one.video
             assert isinstance(video, IndexedVideo)
             end = one.shown[-1].end if one.shown else 0.0
-            dates = [video.time_of(time).isoformat(timespec="milliseconds") for time in (0.0, end)]
+            dates = [local_time(video, time, "milliseconds") for time in (0.0, end)]
             seen.append(
                 Seen(
                     video=video_id(video.source),
@@ -203,7 +218,7 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         )
 
     @routes.get("/jobs/{id}/answers/{number}/{drawn}", response_class=FileResponse)
-    def drawn_file(
+    async def drawn_file(
         id: str,
         number: Annotated[int, Field(ge=0)],
         drawn: Literal["picture.jpg", "filmstrip.jpg", "film.mp4", "report.html"],
@@ -212,8 +227,6 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         one = answer(id, number)
         if not one.shown:
             raise Missing("there is nothing to draw: not even a guess")
-        video = shelf.opened(video_id(str(one.video.path)))
-        shown = replace(one, video=video)
         draw: dict[str, Callable[[Path, Answer], None]] = {
             "picture.jpg": write_picture,
             "filmstrip.jpg": write_filmstrip,
@@ -221,15 +234,43 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
             "report.html": write_report,
         }
         path = shelf.arriving(f"{one.video.path.stem}-{drawn}")
+
+        def write() -> FileResponse:
+            video = shelf.opened(video_id(str(one.video.path)))
+            shelf.check_room(0)
+            try:
+                draw[drawn](path, replace(one, video=video))
+            except OutputError as error:
+                if isinstance(error.__context__, OSError):
+                    raise from_system(error.__context__) from None
+                raise
+            done = BackgroundTask(shelf.abandoned, path)
+            return FileResponse(path, filename=path.name, background=done, stat_result=path.stat())
+
         try:
-            draw[drawn](path, shown)
+            return await (turns.frame if drawn.endswith(".jpg") else turns.drawing)(write)
         except BaseException:
             shelf.abandoned(path)
             raise
-        done = BackgroundTask(shelf.abandoned, path)
-        return FileResponse(path, filename=path.name, background=done)
 
     return routes
+
+
+class _EventStream(StreamingResponse):
+    """One of at most `most` streams: each holds a connection for as long as its page is open."""
+
+    def __init__(self, events: AsyncIterator[str], is_open: list[int], most: int) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._is_open, self._most = is_open, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_open[0] >= self._most:
+            raise TooMany("too many event streams are open; close a page, or ask for /api/jobs instead")
+        self._is_open[0] += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._is_open[0] -= 1
 
 
 async def _changes(jobs: Jobs, only: str | None) -> AsyncIterator[str]:
@@ -237,12 +278,17 @@ async def _changes(jobs: Jobs, only: str | None) -> AsyncIterator[str]:
     silent_s = 0.0
     yield "retry: 1000\n\n"
     while not jobs.closed:
-        changed = [j for j in jobs.all() if only in (None, j.id) and sent.get(j.id) != j.version]
+        known = jobs.all()
+        changed = [job for job in known if only in (None, job.id) and sent.get(job.id) != job.version]
         for job in changed:
             sent[job.id] = job.version
             yield f"data: {job_info(job).model_dump_json()}\n\n"
             if only is not None and job.finished:
                 return
+        if only is not None and all(job.id != only for job in known):
+            return  # finished, and forgotten since
+        if len(sent) > 2 * len(known):
+            sent = {job.id: sent[job.id] for job in known if job.id in sent}
         silent_s = 0.0 if changed else silent_s + EVENTS_S
         if silent_s >= QUIET_S:
             silent_s = 0.0

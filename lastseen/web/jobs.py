@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lastseen.errors import LastSeenError
+from lastseen.web.errors import Ending, TooMany, from_memory, from_system
+from lastseen.web.limits import Limits
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 KEPT = 50  # finished jobs that are kept
@@ -32,6 +34,7 @@ class Job:
     kind: str
     title: str
     videos: tuple[str, ...] = ()  # ids; none: all of them
+    client: str = ""  # the address it was asked from
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     state: str = WAITING
     step: str = ""  # description of the current step
@@ -39,7 +42,9 @@ class Job:
     total: int = 0
     message: str = ""  # error message
     began: float = 0.0  # start of the step, monotonic clock
+    ended: float = 0.0
     result: Any = None
+    result_bytes: int = 0  # the memory it takes, about; the work says it
     version: int = 0  # incremented with every change
     stop: threading.Event = field(default_factory=threading.Event)
     breathe: Callable[[], None] = lambda: None
@@ -73,9 +78,10 @@ class Job:
 
 
 class Jobs:
-    """The queue, its thread, and finished jobs."""
+    """The queue, its thread, and finished jobs. As many may wait and are kept as the limits say."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = Limits()) -> None:
+        self.limits = limits
         self._known: dict[str, Job] = {}
         self._work: dict[str, Callable[[Job], Any]] = {}
         self._queue: deque[Job] = deque()
@@ -95,6 +101,7 @@ class Jobs:
             self.closed = True
             for job in self._known.values():
                 job.stop.set()
+                self._drop(job)
             self._change.notify_all()
         if self._thread is not None:
             self._thread.join(10)
@@ -107,12 +114,14 @@ class Jobs:
         videos: tuple[str, ...] = (),
         *,
         urgent: bool = False,
+        client: str = "",
     ) -> Job:
         """Urgent jobs also run between the batches of other jobs."""
-        job = Job(kind, title, videos)
+        job = Job(kind, title, videos, client)
         if not urgent:
             job.breathe = self._run_urgent
         with self._change:
+            self._check_room(kind, client)
             self._forget_oldest()
             self._known[job.id], self._work[job.id] = job, work
             (self._urgent if urgent else self._queue).append(job)
@@ -136,10 +145,26 @@ class Jobs:
     def cancel(self, job: Job) -> None:
         with self._change:
             job.stop.set()
-            for queue in (self._queue, self._urgent):
-                if job in queue:
-                    queue.remove(job)
-                    self._end(job, CANCELLED)
+            self._drop(job)
+
+    def _check_room(self, kind: str, client: str) -> None:
+        if self.closed:
+            raise Ending("the server is being shut down; ask again when it runs")
+        waiting = [job for job in (*self._queue, *self._urgent) if job.kind == kind]
+        if kind == "index":
+            if len(waiting) >= self.limits.readings:
+                raise TooMany(f"{len(waiting)} videos are waiting to be read; add more when some are done")
+        elif len(waiting) >= self.limits.questions:
+            raise TooMany(f"{len(waiting)} questions are waiting; ask again in a moment")
+        elif client and sum(job.client == client for job in waiting) >= self.limits.questions_of_one:
+            raise TooMany("too many of your questions are waiting; ask again in a moment")
+
+    def _drop(self, job: Job) -> None:
+        """Take a job that has not begun out of its queue."""
+        for queue in (self._queue, self._urgent):
+            if job in queue:
+                queue.remove(job)
+                self._end(job, CANCELLED)
 
     def _run(self) -> None:
         while True:
@@ -169,17 +194,27 @@ class Jobs:
             state = CANCELLED
         except LastSeenError as error:
             state, job.message = FAILED, str(error)
+        except OSError as error:
+            log.warning("%s failed: %s", job.title, error)
+            state, job.message = FAILED, str(from_system(error))
+        except MemoryError:
+            state, job.message = FAILED, str(from_memory())
         except Exception:
             log.exception("%s failed", job.title)
             state, job.message = FAILED, "something went wrong inside; the server's log has the details"
-        self._end(job, state)
+        with self._change:
+            self._end(job, state)
+            self._forget_oldest()
 
     def _end(self, job: Job, state: str) -> None:
-        job.state = state
+        job.state, job.ended = state, time.monotonic()
         job.version += 1
         self._work.pop(job.id, None)
 
     def _forget_oldest(self) -> None:
-        finished = [job for job in self._known.values() if job.finished]
-        for job in finished[: max(0, len(finished) - KEPT + 1)]:
-            del self._known[job.id]
+        finished = sorted((job for job in self._known.values() if job.finished), key=lambda job: job.ended)
+        size = sum(job.result_bytes for job in finished)
+        while len(finished) > KEPT or (len(finished) > 1 and size > self.limits.results_bytes):
+            oldest = finished.pop(0)
+            size -= oldest.result_bytes
+            del self._known[oldest.id]

@@ -13,43 +13,25 @@ import threading
 import unicodedata
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lastseen.errors import LastSeenError, VideoError
+from lastseen.errors import VideoError
 from lastseen.index import Index, IndexedVideo
 from lastseen.index.entry import LIVE
 from lastseen.index.lock import locked
 from lastseen.index.originals import ENDINGS, check_unchanged
 from lastseen.video import Video
+from lastseen.web.errors import DiskFull, Missing, Refused, TooLarge
+from lastseen.web.limits import Limits
+from lastseen.web.pictures import Pictures
 
 GIB = 2**30
 SPARE_BYTES = 200_000_000  # disk space that uploads leave free
 LISTED = 2000  # most files listed from the folders
-PICTURES = 32  # most uploaded pictures kept
 OPENED = 16  # most opened videos cached
-
-
-class Refused(LastSeenError):
-    """403"""
-
-
-class Missing(LastSeenError):
-    """404"""
-
-
-class Busy(LastSeenError):
-    """409"""
-
-
-class TooLarge(LastSeenError):
-    """413"""
-
-
-class DiskFull(LastSeenError):
-    """507"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +43,8 @@ class Settings:
     files: tuple[Path, ...] = ()  # videos that may be added, too
     max_upload: int = 4 * GIB  # bytes
     host: str = "127.0.0.1"
+    token: str | None = None  # what every request must bring; None: requests need none
+    limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
@@ -78,12 +62,12 @@ class Shelf:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.pictures = Pictures(settings.limits)
         self.folders = tuple(folder.resolve() for folder in settings.folders)
         self.files = tuple(file.resolve() for file in settings.files)
         self.uploads = settings.index.resolve() / "uploads"
         self._added: dict[str, Path] = {}
         self._opened: OrderedDict[tuple[Path, int, int], Video] = OrderedDict()
-        self._pictures: OrderedDict[str, Path] = OrderedDict()
         self._lock = threading.Lock()
         self.incoming = self.uploads / "incoming" / uuid.uuid4().hex
 
@@ -99,7 +83,7 @@ class Shelf:
                     if other != self.incoming:
                         _remove_if_left_over(other)
                 for path in self.uploads.iterdir():
-                    if path.is_file():  # a finished upload, perhaps not indexed yet
+                    if path.is_file() and is_text(path.name):  # a finished upload, perhaps not indexed yet
                         self._added[video_id(path)] = path
                 yield
         finally:
@@ -120,10 +104,15 @@ class Shelf:
         return indexed + added
 
     def entry(self, id: str) -> Entry:
-        found = next((entry for entry in self.entries() if entry.id == id), None)
-        if found is None:
+        return self.entries_of([id])[0]
+
+    def entries_of(self, ids: Sequence[str]) -> list[Entry]:
+        if not ids:
+            return []
+        known = {entry.id: entry for entry in self.entries()}
+        if not all(id in known for id in ids):
             raise Missing("no such video; it may have been removed")
-        return found
+        return [known[id] for id in ids]
 
     def file(self, id: str) -> Path:
         """The file of a video, if it exists and may be read."""
@@ -142,7 +131,7 @@ class Shelf:
     def add(self, text: str) -> Entry:
         """Add a local file, by absolute path or by path in one of the folders."""
         path = self._inside(text)
-        if not _is_file(path):
+        if not is_file(path):
             raise Missing(f"{text}: no such file")
         self.checked(path)
         return self.added(path)
@@ -175,7 +164,7 @@ class Shelf:
         """Each folder with the relative paths of the videos that may be added from it."""
         found = []
         for folder in self.folders:
-            inside = [p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and _leads_into(p, folder)]
+            inside = [p for p in _files_in(folder) if _leads_into(p, folder)]
             found.append((folder, sorted(p.relative_to(folder).as_posix() for p in inside)[:LISTED]))
         return found
 
@@ -197,6 +186,8 @@ class Shelf:
 
     def checked(self, path: Path) -> Video:
         """Check that a file decodes. Playlists are refused first, since they name other files to be read."""
+        if not is_text(path.name):
+            raise VideoError(f"{path.name!a}: the name of this file is not UTF-8; rename it first")
         with path.open("rb") as file:
             head = file.read(400)
         if head and not is_video_container(head):
@@ -213,8 +204,13 @@ class Shelf:
     def check_size(self, size: int | None, most: int) -> None:
         if size is not None and size > most:
             raise TooLarge(f"{_size(size)} is more than this server takes ({_size(most)}); see --max-upload")
-        if size is not None and shutil.disk_usage(self.uploads).free < size + SPARE_BYTES:
-            raise DiskFull(f"the disk has no room for {_size(size)}; free some space")
+        if size is not None:
+            self.check_room(size)
+
+    def check_room(self, more: int) -> None:
+        """Whether `more` bytes can be written; the disk is shared with other uploads and programs."""
+        if shutil.disk_usage(self.uploads).free < more + SPARE_BYTES:
+            raise DiskFull(f"the disk has no room for {_size(more)}; free some space")
 
     def arriving(self, name: str) -> Path:
         """The path for an upload, in its own folder; finish with `settled` or `abandoned`."""
@@ -235,22 +231,6 @@ class Shelf:
             building.replace(target)
         return self.added(target)
 
-    def keep_picture(self, building: Path) -> str:
-        id = uuid.uuid4().hex[:16]
-        with self._lock:
-            self._pictures[id] = building
-            old = [self._pictures.popitem(last=False)[1] for _ in range(len(self._pictures) - PICTURES)]
-        for path in old:
-            self.abandoned(path)
-        return id
-
-    def picture(self, id: str) -> Path:
-        with self._lock:
-            path = self._pictures.get(id)
-        if path is None:
-            raise Missing("the picture is no longer there; give it again")
-        return path
-
     # --- access checks ---
 
     def _inside(self, text: str) -> Path:
@@ -264,7 +244,7 @@ class Shelf:
             raise outside from None
         if not allowed:
             raise outside
-        return next((path for path in allowed if _is_file(path)), allowed[0])
+        return next((path for path in allowed if is_file(path)), allowed[0])
 
     def _may_add(self, path: Path) -> bool:
         places = (*self.folders, self.uploads)
@@ -272,7 +252,12 @@ class Shelf:
 
 
 def video_id(path: Path | str) -> str:
-    return hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    return hashlib.sha256(str(path).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be sent: file names may hold bytes that are no UTF-8, as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def safe_name(name: str) -> str:
@@ -305,6 +290,13 @@ def _remove_if_left_over(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """Videos by their names; a folder that goes away while it is listed holds none."""
+    with suppress(OSError):
+        return [p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and is_text(str(p))]
+    return []
+
+
 def _leads_into(path: Path, folder: Path) -> bool:
     try:
         return path.resolve().is_relative_to(folder) and path.is_file()
@@ -312,7 +304,7 @@ def _leads_into(path: Path, folder: Path) -> bool:
         return False
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:  # a name that is too long

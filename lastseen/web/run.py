@@ -7,11 +7,13 @@ import socket
 import webbrowser
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from lastseen.errors import LastSeenError
+from lastseen.web.connections import limited
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -34,8 +36,19 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
+    """The address of the page; of a server that listens on all addresses, one that others can use."""
     host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = _own_address() or "127.0.0.1"
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _own_address() -> str | None:
+    """The address of this machine in its network. Nothing is sent: connecting UDP only picks a way out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way, suppress(OSError):
+        way.connect(("192.0.2.1", 9))  # an address for documentation
+        return str(way.getsockname()[0])
+    return None
 
 
 class _Server(uvicorn.Server):
@@ -50,12 +63,15 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def run(app: FastAPI, listening: socket.socket, *, open_page: bool = False) -> None:
-    """Serve until Ctrl-C."""
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
-    )
+def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:
+    """uvicorn with the application's limits; the page needs no WebSocket."""
+    return uvicorn.Config(app, http=limited(app.state.limits), ws="none", access_log=False, **options)
+
+
+def run(app: FastAPI, listening: socket.socket, *, open_page: str | None = None) -> None:
+    """Serve until Ctrl-C; `open_page` is an address to open in the browser."""
+    config = config_of(app, log_level="warning", server_header=False, timeout_graceful_shutdown=3)
     if open_page:
-        webbrowser.open(address_of(listening))
+        webbrowser.open(open_page)
     with suppress(KeyboardInterrupt):  # uvicorn raises it again after shutdown
         _Server(config, app).run(sockets=[listening])

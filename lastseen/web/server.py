@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.middleware import Middleware
 
 from lastseen import __version__
-from lastseen.errors import IndexStoreError, LastSeenError
+from lastseen.errors import LastSeenError
 from lastseen.localizer import Localizer
 from lastseen.web.answers import answer_routes
+from lastseen.web.errors import RETRY_S, Ending, Missing, TooMany, from_memory, from_system, plain, status_of
 from lastseen.web.jobs import Jobs
-from lastseen.web.media import Busy, DiskFull, Missing, Refused, Settings, Shelf, TooLarge
+from lastseen.web.media import Settings, Shelf
 from lastseen.web.security import Guard
+from lastseen.web.turns import Turns
 from lastseen.web.videos import video_routes
 from lastseen.web.work import Work
 
-STATUS: dict[type[LastSeenError], int] = {
-    Refused: 403,
-    Missing: 404,
-    Busy: 409,
-    IndexStoreError: 409,
-    TooLarge: 413,
-    DiskFull: 507,
-    LastSeenError: 422,
-}
+log = logging.getLogger("lastseen")
+SWEEP_S = 60.0  # interval at which old pictures are removed
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
     """The application; it starts indexing the videos named in the settings at once."""
-    shelf, jobs = Shelf(settings), Jobs()
+    limits = settings.limits
+    shelf, jobs, turns = Shelf(settings), Jobs(limits), Turns(limits)
     work = Work(shelf, jobs, localizer)
+    if len(settings.files) > limits.readings:
+        raise LastSeenError(
+            f"{len(settings.files)} videos are more than can wait ({limits.readings}); "
+            "index them first: lastseen index FOLDER"
+        )
     for path in settings.files:
         shelf.checked(path)
 
@@ -47,9 +51,11 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
             jobs.start()
             for path in settings.files:
                 work.read(shelf.add(str(path.resolve())))
+            sweeping = asyncio.create_task(_sweep(shelf))
             try:
                 yield
             finally:
+                sweeping.cancel()
                 jobs.close()
 
     app = FastAPI(
@@ -59,22 +65,31 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
         docs_url=None,  # FastAPI's own pages load scripts from other servers
         redoc_url=None,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, host=settings.host)],
+        middleware=[Middleware(Guard, host=settings.host, token=settings.token, limits=limits)],
     )
-    app.state.jobs, app.state.shelf = jobs, shelf
-    app.include_router(video_routes(shelf, work))
-    app.include_router(answer_routes(shelf, jobs, work))
+    app.state.jobs, app.state.shelf, app.state.limits = jobs, shelf, limits
+    app.include_router(video_routes(shelf, work, turns))
+    app.include_router(answer_routes(shelf, jobs, work, turns))
     _add_page(app)
 
     @app.exception_handler(LastSeenError)
     def error_response(request: Request, error: LastSeenError) -> JSONResponse:
-        status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-        return JSONResponse({"detail": _plain(str(error))}, status)
+        headers = {"Retry-After": str(RETRY_S)} if isinstance(error, TooMany | Ending) else None
+        return JSONResponse({"detail": plain(str(error))}, status_of(error), headers)
+
+    @app.exception_handler(OSError)
+    def system_error_response(request: Request, error: OSError) -> JSONResponse:
+        log.warning("%s %s: %s", request.method, request.url.path, error)
+        return error_response(request, from_system(error))
+
+    @app.exception_handler(MemoryError)
+    def memory_error_response(request: Request, error: MemoryError) -> JSONResponse:
+        return error_response(request, from_memory())
 
     @app.exception_handler(RequestValidationError)
     def validation_error_response(request: Request, error: RequestValidationError) -> JSONResponse:
         lines = [f"{'.'.join(str(part) for part in e['loc'][1:])}: {e['msg']}" for e in error.errors()]
-        return JSONResponse({"detail": _plain("; ".join(lines))}, 422)
+        return JSONResponse({"detail": plain("; ".join(lines))}, 422)
 
     return app
 
@@ -110,6 +125,7 @@ def _add_page(app: FastAPI) -> None:
         return answer(request, "icon.svg")
 
 
-def _plain(text: str) -> str:
-    """Replace what UTF-8 cannot encode: a request may contain a lone surrogate."""
-    return text.encode("utf-8", "replace").decode()
+async def _sweep(shelf: Shelf) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        await run_in_threadpool(shelf.pictures.sweep)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import mimetypes
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -13,15 +13,19 @@ from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from lastseen.errors import LastSeenError, QueryError
-from lastseen.index import Index
-from lastseen.query import read_picture
+from lastseen.errors import LastSeenError
+from lastseen.index import Index, IndexedVideo
 from lastseen.render.still import jpeg
-from lastseen.web.answers import JobInfo, job_info
-from lastseen.web.media import Busy, Entry, Missing, Shelf, TooLarge
+from lastseen.web.answers import JobInfo, job_info, local_time
+from lastseen.web.errors import Busy, Missing, TooLarge, from_system, plain
+from lastseen.web.media import Entry, Shelf, is_file
+from lastseen.web.pictures import pixels
+from lastseen.web.turns import Turns
 from lastseen.web.work import Work
 
+log = logging.getLogger("lastseen")
 MAX_PICTURE = 64 * 2**20  # bytes
+ROOM_EVERY = 16 * 2**20  # bytes of an upload between two looks at the free disk space
 SHOWN = 2048  # longer side in pixels of a picture that is sent back
 REQUEST_BODY = {
     "requestBody": {
@@ -75,7 +79,7 @@ class PictureInfo(BaseModel):
     height: int
 
 
-def video_routes(shelf: Shelf, work: Work) -> APIRouter:
+def video_routes(shelf: Shelf, work: Work, turns: Turns) -> APIRouter:
     routes = APIRouter(prefix="/api", tags=["videos"])
 
     def info(entry: Entry, index: Index) -> VideoInfo:
@@ -88,12 +92,12 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
             width=source.width,
             height=source.height,
             fps=source.fps,
-            recorded_at=video.time_of(0.0).isoformat(timespec="seconds") if video else None,
+            recorded_at=local_time(video, 0.0, "seconds") if video else None,
             frames=video.frames - video.first if video else 0,
             expected=video.expected if video else None,
             complete=video is not None and video.complete,
-            bytes=index.size_bytes(video) if video else 0,
-            file=entry.path is not None and entry.path.is_file(),
+            bytes=_size_bytes(index, video) if video else 0,
+            file=entry.path is not None and is_file(entry.path),
             uploaded=entry.path is not None and entry.path.parent == shelf.uploads,
             job=job.id if job else None,
         )
@@ -104,20 +108,32 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
             job = job_info(work.read(entry))
             return Added(job=job, video=video.model_copy(update={"job": job.id}))
 
+    def begun_or_gone(entry: Entry) -> Added:
+        """An upload that will not be read is not kept."""
+        try:
+            return begun(entry)
+        except BaseException:
+            if entry.path is not None:
+                shelf.discard(entry.path)
+            raise
+
     @routes.get("/videos")
     def list_videos() -> Library:
         """What is indexed or on its way there."""
         videos = []
         with shelf.index() as index:
             for entry in shelf.entries():
-                with suppress(LastSeenError):  # removed or damaged before it was indexed
+                try:
                     videos.append(info(entry, index))
+                except (LastSeenError, OSError, ValueError, ArithmeticError) as error:
+                    # Removed or damaged before it was indexed: one that cannot be described hides no other.
+                    log.info("%s is not listed: %s", entry.name, error)
         return Library(videos=videos, max_upload=shelf.settings.max_upload)
 
     @routes.get("/folders")
     def list_folders() -> list[FolderInfo]:
         """The videos that may be added by their path."""
-        return [FolderInfo(path=str(folder), videos=files) for folder, files in shelf.listed()]
+        return [FolderInfo(path=plain(str(folder)), videos=files) for folder, files in shelf.listed()]
 
     @routes.post("/videos", status_code=202)
     def add_video(wanted: AddVideo) -> Added:
@@ -133,7 +149,8 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
         most = shelf.settings.max_upload
         building = await _receive(shelf, request, name, most)
         try:
-            return begun(await run_in_threadpool(shelf.settled, building))
+            entry = await turns.upload(lambda: shelf.settled(building))
+            return await run_in_threadpool(begun_or_gone, entry)
         finally:
             shelf.abandoned(building)
 
@@ -153,22 +170,24 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
     def video_file(id: str) -> FileResponse:
         """The file itself; parts of it by Range requests."""
         path = shelf.file(id)
-        return FileResponse(path, media_type=_media_type(path))
+        return FileResponse(path, media_type=_media_type(path), stat_result=path.stat())
 
     @routes.get("/videos/{id}/frame", response_class=Response)
-    def video_frame(
+    async def video_frame(
         id: str,
         time: Annotated[float, Query(ge=0, le=1e7, description="Seconds.")] = 0.0,
         width: Annotated[int, Query(ge=16, le=4096, description="At most, of the longer side.")] = 1280,
     ) -> Response:
         """The picture on display at a moment, as JPEG."""
-        video = shelf.opened(id)
-        if time > video.duration_s + 0.5:
-            raise Missing(f"no frame at {time:g} s; the video lasts {video.duration_s:.2f} s")
-        image = video.frame_at(min(time, video.duration_s)).image
-        return Response(
-            jpeg(image, width), media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"}
-        )
+
+        def frame() -> bytes:
+            video = shelf.opened(id)
+            if time > video.duration_s + 0.5:
+                raise Missing(f"no frame at {time:g} s; the video lasts {video.duration_s:.2f} s")
+            return jpeg(video.frame_at(min(time, video.duration_s)).image, width)
+
+        shown = await turns.frame(frame)
+        return Response(shown, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
     @routes.post("/pictures", status_code=201, openapi_extra=REQUEST_BODY)
     async def upload_picture(
@@ -177,42 +196,63 @@ def video_routes(shelf: Shelf, work: Work) -> APIRouter:
     ) -> PictureInfo:
         """Upload a picture of the thing, as the body of the request."""
         building = await _receive(shelf, request, name, MAX_PICTURE)
+
+        def kept() -> PictureInfo:
+            height, width = pixels(building).shape[:2]
+            return PictureInfo(id=shelf.pictures.keep(building), width=width, height=height)
+
         try:
-            height, width = (await run_in_threadpool(read_picture, building)).shape[:2]
-        except QueryError as error:
+            return await turns.picture(kept)
+        except BaseException:
             shelf.abandoned(building)
-            raise QueryError(str(error).replace(str(building), building.name)) from None
-        return PictureInfo(id=shelf.keep_picture(building), width=width, height=height)
+            raise
 
     @routes.get("/pictures/{id}", response_class=Response)
-    def show_picture(id: str) -> Response:
+    async def show_picture(id: str) -> Response:
         """The picture as it will be searched for: upright, as JPEG."""
-        return Response(jpeg(read_picture(shelf.picture(id)), SHOWN), media_type="image/jpeg")
+        shown = await turns.picture(lambda: jpeg(shelf.pictures.read(id), SHOWN))
+        return Response(shown, media_type="image/jpeg")
 
     return routes
 
 
 async def _receive(shelf: Shelf, request: Request, name: str, most: int) -> Path:
-    """Save the body of a request to a file, which is removed if it is too large or the request breaks off."""
+    """Save the body of a request to a file, which is removed if it is too large or the request breaks off.
+
+    What the request says of its size is believed only to refuse it early: what arrives is counted, and the
+    disk is looked at again and again, as other uploads fill it, too.
+    """
     declared = request.headers.get("content-length", "")
-    shelf.check_size(int(declared) if declared.isdecimal() else None, most)
-    building, taken = shelf.arriving(name), 0
+    shelf.check_size(int(declared) if declared.isdecimal() else 0, most)
+    building, taken, checked = shelf.arriving(name), 0, 0
     try:
         with building.open("wb") as file:
             async for part in request.stream():
                 taken += len(part)
                 if taken > most:
                     shelf.check_size(taken, most)
+                if taken - checked >= ROOM_EVERY:
+                    checked = taken
+                    shelf.check_room(0)
                 await run_in_threadpool(file.write, part)
+    except ClientDisconnect:
+        shelf.abandoned(building)
+        raise TooLarge("the upload broke off") from None
     except OSError as error:
         shelf.abandoned(building)
-        raise TooLarge(f"the upload cannot be kept: {error.strerror}") from None
-    except BaseException as error:
+        raise from_system(error) from None
+    except BaseException:
         shelf.abandoned(building)
-        if isinstance(error, ClientDisconnect):
-            raise TooLarge("the upload broke off") from None
         raise
     return building
+
+
+def _size_bytes(index: Index, video: IndexedVideo) -> int:
+    """0 if its files cannot be looked at: searching and `lastseen index verify` say what is wrong."""
+    try:
+        return index.size_bytes(video)
+    except (OSError, ValueError):
+        return 0
 
 
 def _media_type(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,16 @@ from lastseen.index import Index, IndexedVideo
 from lastseen.index.record import BUSY, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
-from lastseen.query import Query, read_picture
+from lastseen.query import Query
 from lastseen.render.curve import score_curve
+from lastseen.web.errors import Missing, TooLarge
 from lastseen.web.jobs import Job, Jobs
-from lastseen.web.media import Entry, Missing, Shelf, video_id
+from lastseen.web.media import Entry, Shelf, video_id
 
 # Up to this many frames (2 minutes) the exact model runs on all, so that the score curve has no gaps.
 EXHAUSTIVE_FRAMES = 600
+BOX_BYTES = 200  # of a Box of four Python floats
+MOST_PIXELS = 300 * 10**6  # of all views of a question; a gigabyte in memory
 SMALL = 1024  # longer side in pixels, about, of the query kept with a result
 
 
@@ -39,6 +42,7 @@ class Request:
     pictures: tuple[Picture, ...]
     videos: tuple[str, ...] = ()  # empty: all
     before_s: float | None = None  # seconds from the start of each video
+    client: str = ""  # the address it comes from
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,14 @@ class Result:
     @property
     def found(self) -> bool:
         return any(answer.found for answer in self.answers)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes, about: the score and the box of every frame searched, and the tracks."""
+        curves = (answer.curve for answer in self.answers)
+        arrays = (getattr(curve, field.name) for curve in curves if curve for field in fields(curve))
+        boxes = sum(len(track.boxes) for answer in self.answers for track in answer.shown)
+        return sum(getattr(array, "nbytes", 0) for array in arrays) + boxes * BOX_BYTES
 
 
 class Work:
@@ -76,9 +88,12 @@ class Work:
         return self.jobs.submit("index", entry.name, work, (entry.id,))
 
     def find(self, request: Request) -> Job:
+        pixels = 0
         for picture in request.pictures:  # errors are reported at once, not by the job
-            self._view(picture)
-        names = [self.shelf.entry(id).name for id in request.videos]
+            pixels += self._view(picture).views[0].picture.size // 3
+        if pixels > MOST_PIXELS:
+            raise TooLarge("the pictures of this question are too large together; scale them down")
+        names = [entry.name for entry in self.shelf.entries_of(request.videos)]
         is_read_now = any(self.jobs.at_work_on(id) for id in request.videos)
         return self.jobs.submit(
             "find",
@@ -86,6 +101,7 @@ class Work:
             lambda job: self._find(job, request),
             request.videos,
             urgent=not is_read_now,
+            client=request.client,
         )
 
     def _read(self, index: Index, job: Job, entry: Entry) -> IndexedVideo:
@@ -120,13 +136,18 @@ class Work:
                 exhaustive=frames <= EXHAUSTIVE_FRAMES,
                 progress=job.progress,
             )["thing"]
+            there = {video.id for video in index.videos()}
+        if gone := [video.name for video in videos if video.id not in there]:
+            raise Missing(f"{', '.join(gone)}: removed during the search; ask again")
         thing = Query.from_array(_small(query.views[0].crop))
-        return Result(
+        result = Result(
             tuple(replace(answer, query=thing) for answer in answers),
             frames,
             frames / localizer.fps,
             tuple(video.name for video in videos if not video.complete),
         )
+        job.result_bytes = result.size_bytes
+        return result
 
     def _whole(self, index: Index, job: Job, id: str) -> IndexedVideo:
         entry = self.shelf.entry(id)
@@ -137,7 +158,7 @@ class Work:
     def _view(self, picture: Picture) -> Query:
         box = Box(*picture.box) if picture.box else None
         if picture.upload is not None:
-            return Query.from_array(read_picture(self.shelf.picture(picture.upload)), box)
+            return Query.from_array(self.shelf.pictures.read(picture.upload), box)
         if picture.video is None or box is None:
             raise Missing("a view is a picture, or a video with a time and a box")
         return Query.from_video(self.shelf.opened(picture.video), picture.time_s, box)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Watched
+from browser import CHROMIUM, NO_BROWSER, Watched
 from photos import write_photo
 from PIL import Image
 from scenes import SIDE, quick_localizer, texture, thing
@@ -16,7 +16,7 @@ from lastseen.web.media import Settings
 def browser():
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
-        pytest.skip("no Chromium on PATH; install one: apt install chromium")
+        pytest.skip(NO_BROWSER)
     with playwright.sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

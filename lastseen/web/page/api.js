@@ -47,7 +47,11 @@ export function upload(path, file, progress) {
 export function follow(tell, opened, lost) {
   const events = new EventSource("/api/events");
   events.addEventListener("open", opened);
-  events.addEventListener("error", lost);
+  events.addEventListener("error", () => {
+    lost();
+    // Browsers try again by themselves, but not after a refusal, as when too many pages are open.
+    if (events.readyState === EventSource.CLOSED) setTimeout(() => follow(tell, opened, lost), 5000);
+  });
   events.addEventListener("message", (event) => tell(JSON.parse(event.data)));
 }
 

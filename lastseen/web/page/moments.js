@@ -16,12 +16,15 @@ export function duration(seconds) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+// "2026-11-15T10:30:00+01:00" -> "Sunday 15 November 2026 at 10:30"; null if the file claims an impossible date.
 export function date(text) {
+  if (text === null) return "Date unknown";
   const options = { weekday: "long", day: "numeric", month: "long", year: "numeric", hour: "2-digit", minute: "2-digit" };
   return new Date(text).toLocaleString("en-GB", options);
 }
 
 export function day(text) {
+  if (text === null) return "date unknown";
   return new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
 }
 
