@@ -10,7 +10,7 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "tensors"],
+    ["box", "files", "clips", "picture", "tensors"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
@@ -51,7 +51,7 @@ RUN_LATER = {("recipes", "loop"), ("recipes", "run_backbone_stage")}
 # library -> the rooms that may import it
 ONLY_IN = {
     "av": ["video", "doctor"],
-    "PIL": ["query", "render"],
+    "PIL": ["picture", "render"],
     "typer": ["cli"],
     "rich": ["cli"],
     "fastapi": ["web"],
