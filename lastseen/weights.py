@@ -142,11 +142,19 @@ def make_model(config: TrainedConfig) -> TrainedModel:
     return VQLoC.from_config(config)
 
 
+def check_new_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise WeightsError if a model cannot be saved there; call it before long work."""
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise WeightsError(f"{target} is a file: choose the name of a new folder")
+    if target.exists() and any(target.iterdir()):
+        raise WeightsError(f"{target} exists and is not empty: choose a new folder, or remove it first")
+
+
 def save_model(model: TrainedModel, folder: str | os.PathLike[str]) -> None:
     """Write config.json and model.safetensors; the folder appears whole or not at all."""
     target = Path(folder)
-    if target.exists() and any(target.iterdir()):
-        raise WeightsError(f"{target} exists and is not empty: choose a new folder, or remove it first")
+    check_new_folder(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

@@ -148,6 +148,11 @@ def open_localizer(
     return localizer
 
 
+def model_files(weights: Path | None) -> list[Path]:
+    """Inputs that no output may replace."""
+    return list(weights.iterdir()) if weights is not None and weights.is_dir() else []
+
+
 @contextmanager
 def progress_bar(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Also logs the time taken, if anything was done."""

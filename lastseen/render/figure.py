@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from lastseen.answer import Answer
+from lastseen.files import check_apart
 from lastseen.render.canvas import (
     BLUE,
     CYAN,
@@ -64,6 +65,7 @@ def draw_figure(answer: Answer, *, truth: ResponseTrack | None = None, scale: fl
 def write_figure(
     path: str | os.PathLike[str], answer: Answer, *, truth: ResponseTrack | None = None, scale: float = 1.0
 ) -> None:
+    check_apart([("", path)], [answer.video.path])
     save_picture(path, draw_figure(answer, truth=truth, scale=scale))
 
 

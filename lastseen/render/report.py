@@ -17,7 +17,7 @@ from PIL import Image
 
 from lastseen import __version__
 from lastseen.answer import Answer
-from lastseen.files import whole_file
+from lastseen.files import check_apart, write_whole
 from lastseen.render.curve import score_curve
 from lastseen.render.moments import Moment, moments
 from lastseen.render.subject import thing_of, video_of
@@ -51,9 +51,8 @@ def report_html(answer: Answer, *, truth: ResponseTrack | None = None) -> str:
 
 
 def write_report(path: str | os.PathLike[str], answer: Answer, *, truth: ResponseTrack | None = None) -> None:
-    page = report_html(answer, truth=truth)
-    with whole_file(path) as building:
-        building.write_text(page, encoding="utf-8")
+    check_apart([("", path)], [answer.video.path])
+    write_whole(path, report_html(answer, truth=truth).encode())
 
 
 def data_uri(picture: Image.Image) -> str:
