@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,26 @@ from pathlib import Path
 from lastseen.errors import OutputError
 
 StrPath = str | os.PathLike[str]
+# Control characters other than tabs and the ends of lines, and what reverses the direction of text;
+# surrogates stand for bytes of names that are no text.
+NOT_PRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
+)
+
+
+def printable(text: str) -> str:
+    """The text with characters that would change how it is shown as escapes, like \\x1b."""
+    return NOT_PRINTABLE.sub(lambda match: _escape(ord(match[0])), text)
+
+
+def one_line(text: str) -> str:
+    """Printable, and without ends of lines: a name inside a line, or an error."""
+    return re.sub("[\r\n]", lambda match: _escape(ord(match[0])), printable(text))
+
+
+def _escape(code: int) -> str:
+    known = {ord("\n"): "\\n", ord("\r"): "\\r"}
+    return known.get(code, f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def check_writable(path: StrPath, suffixes: tuple[str, ...] = ()) -> None:

@@ -29,7 +29,9 @@ from lastseen.cli.shared import (
     open_localizer,
     progress_bar,
 )
+from lastseen.cli.terminal import complain
 from lastseen.errors import QueryError
+from lastseen.files import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,10 +200,8 @@ def _ask_video(
     for name, answer in zip(queries, answers):
         shown = answer if every else answer.only_last()
         things.append({"thing": name, "found": answer.found, "answers": [answer_dict(shown)]})
-        text = answer_text(shown)
-        texts.append(
-            text if len(queries) == 1 else "\n".join(f"{name}: {line}" for line in text.splitlines())
-        )
+        head = f"{one_line(name)}: " if len(queries) > 1 else ""
+        texts += [head + line for line in answer_text(shown).splitlines()]
     content = things[0]["answers"][0]
     if request.things:
         content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
@@ -263,7 +263,7 @@ def _tell(said: _Said, as_json: bool) -> bool:
     finally:  # also if nobody reads what is printed
         failures = said.write()
         for failure in failures:
-            print(f"lastseen: {failure}", file=sys.stderr)
+            complain(failure)
     if failures:
         raise typer.Exit(ERROR)
     return said.found

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lastseen.errors import QueryError
+from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.folder import IndexFolder
@@ -33,7 +34,7 @@ def answers_dict(
 def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
     lines = []
     for name, answers in found.items():
-        before = f"{name}: " if len(found) > 1 else ""
+        before = f"{one_line(name)}: " if len(found) > 1 else ""
         seen = [answer for answer in answers if answer.found]
         for answer in seen:
             video = _indexed(answer)
@@ -50,7 +51,7 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
                 guess = answer.best_guess
                 score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
-                lines.append(f"{before}The best guess is {video.name}, {when} ({score}).")
+                lines.append(f"{before}The best guess is {one_line(video.name)}, {when} ({score}).")
             if missing := left_out(answer):
                 lines.append(f"{before}{missing}")
     return "\n".join(lines)
@@ -60,7 +61,7 @@ def left_out(answer: Answer) -> str:
     """What was not done because the video file is missing, as a sentence; empty if nothing."""
     if not answer.video_missing:
         return ""
-    name = _indexed(answer).name
+    name = one_line(_indexed(answer).name)
     if "zoom" in answer.steps:
         return f"{name} is not there to take masks from: boxes are the model's."
     return f"{name} is not there to zoom in: first pass only."
@@ -105,7 +106,7 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         length = clock((video.frames - video.first) / fps)
         state = "" if video.complete else f", {state_of(video)}"
         date = video.time_of(0.0).strftime("%Y-%m-%d %H:%M")
-        rows.append(f"{video.name}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
+        rows.append(f"{one_line(video.name)}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
     return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])
 
 
@@ -152,7 +153,7 @@ def _indexed(answer: Answer) -> IndexedVideo:
 def _sentence(video: IndexedVideo, track: ResponseTrack, seen: str) -> str:
     when = video.time_of(track.end).strftime("%Y-%m-%d at %H:%M:%S")
     span = f"{clock(track.start)} to {clock(track.end)}"
-    return f"{seen} on {when}, in {video.name} from {span}, score {track.score:.2f}."
+    return f"{seen} on {when}, in {one_line(video.name)} from {span}, score {track.score:.2f}."
 
 
 def _place(video: IndexedVideo, track: ResponseTrack) -> str:

@@ -53,7 +53,12 @@ class _Server(uvicorn.Server):
 def run(app: FastAPI, listening: socket.socket, *, open_page: bool = False) -> None:
     """Serve until Ctrl-C."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
+        app,
+        log_level="warning",
+        use_colors=False,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
     if open_page:
         webbrowser.open(address_of(listening))

@@ -147,7 +147,7 @@ def test_the_videos_of_an_index_are_safe(run, folder, localizer, monkeypatch):
     """Also one that is not searched, and under another name."""
     monkeypatch.setattr(Localizer, "from_pretrained", lambda *_, **__: localizer)
     shutil.copy("walk.mp4", "other.mp4")
-    with open("other.mp4", "ab") as file:
+    with Path("other.mp4").open("ab") as file:
         file.write(b"\0\0\0\x08free")  # another content
     assert run("index", "walk.mp4", "other.mp4", "--index", "index", "-q")[0] == 0
     os.link("walk.mp4", "linked.mp4")
@@ -230,7 +230,7 @@ def test_files_that_are_not_there_yet_are_told_apart_by_their_place(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     check_apart([("", "a.jpg"), ("", "sub/a.jpg")], ["b.jpg", "rtsp://camera/a.jpg"])
-    with pytest.raises(OutputError, match="is the same file as a.jpg"):
+    with pytest.raises(OutputError, match=r"is the same file as a\.jpg"):
         check_apart([("", "a.jpg"), ("", tmp_path / "sub" / ".." / "a.jpg")])
 
 
@@ -334,7 +334,7 @@ def test_data_files_of_the_index_are_written_without_the_video(run, folder, loca
     Path("walk.mp4").unlink()
     Path("o.jpg").unlink()
     status, said, err = run(*asked, "without.json")
-    assert status == 2 and said.startswith("Last seen in walk.mp4")
+    assert status == 2 and "in walk.mp4 from" in said
     assert one_line(err) and "walk.mp4 is gone; put it back" in err
     kept, again = (json.loads(Path(f"{name}.json").read_text()) for name in ("with", "without"))
     assert again["found"] and kept.keys() == again.keys() and not Path("o.jpg").exists()
@@ -361,7 +361,7 @@ def test_outputs_are_written_even_if_nobody_reads_the_answer(folder):
     assert Path("o.csv").read_text().startswith("video,track")
     if Path("/dev/full").exists():
         Path("o.csv").unlink()
-        with open("/dev/full", "w") as full:
+        with Path("/dev/full").open("w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 2 and one_line(done.stderr) and "No space left" in done.stderr
         assert Path("o.csv").exists()
