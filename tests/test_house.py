@@ -10,11 +10,11 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "picture", "tensors"],
+    ["box", "files", "clips", "picture", "plain", "tensors"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
-    ["rule", "formats", "access"],
+    ["rule", "stored_config", "formats", "access"],
     ["weights", "procedure", "render", "datasets"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
