@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,14 @@ def read_config(data: dict[str, Any]) -> TrainedConfig:
     if not isinstance(data, dict) or not isinstance(data.get("backbone"), dict):
         raise ValueError("no backbone in it")
     check_fields(BackboneConfig, data["backbone"], "backbone")
+    _check_ranges(data["backbone"])
     if "model" not in data:
         data = _migrated(data)
     if data["model"] not in list(_CONFIGS):
         raise ValueError(f'"model" must be one of {", ".join(_CONFIGS)}, got {data["model"]!r}')
     kind = _CONFIGS[data["model"]]
     check_fields(kind, data, "config")
+    _check_ranges(data)
     config = kind.from_dict(data)
     check_sizes(config)
     return config
@@ -73,10 +76,7 @@ def read_config(data: dict[str, Any]) -> TrainedConfig:
 def check_sizes(config: TrainedConfig) -> None:
     """Raise ValueError for numbers that no model has, since they take memory, time or both."""
     for part in (config.backbone, config):
-        for name, (least, most) in SIZES.items():
-            value = getattr(part, name, None)
-            if value is not None and not least <= value <= most:
-                raise ValueError(f"{name} must be {least} to {most}, got {value}")
+        _check_ranges(vars(part))
     if config.backbone.dim % config.backbone.heads:
         raise ValueError(f"backbone.heads must divide {config.backbone.dim}, got {config.backbone.heads}")
     if config.dim % HEADS:
@@ -100,6 +100,13 @@ def _migrated(old: dict[str, Any]) -> dict[str, Any]:
     if values["query_size"] is None:
         values["query_size"] = values["image_size"]
     return {"model": SimilarityConfig.kind, **values}
+
+
+def _check_ranges(values: Mapping[str, Any]) -> None:
+    for name, (least, most) in SIZES.items():
+        value = values.get(name)
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"{name} must be {least} to {most}, got {value}")
 
 
 def json_in(file: Path) -> Any:
