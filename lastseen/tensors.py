@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lastseen.errors import WeightsError
@@ -40,6 +41,14 @@ def read_state(path: Path) -> State:
             f"{path} is not a weights file, or is damaged; give a .safetensors or .pth file"
         ) from None
     return _tensors_of(data, path)
+
+
+def save_tensors(state: State, path: Path) -> None:
+    """As .safetensors; OSError if they cannot all be written."""
+    try:
+        save_file(state, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
 
 
 def _tensors_of(data: Any, path: Path) -> State:

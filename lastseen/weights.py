@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lastseen.errors import OutputError, WeightsError
@@ -43,7 +41,7 @@ from lastseen.model import (
 from lastseen.rule import Rule
 from lastseen.stored_config import check_sizes, json_in
 from lastseen.stored_config import read_config as read_config
-from lastseen.tensors import State, check_fits, load_strictly, read_state
+from lastseen.tensors import State, check_fits, load_strictly, read_state, save_tensors
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -191,7 +189,9 @@ def save_model(model: TrainedModel, folder: str | os.PathLike[str]) -> None:
     except OSError as error:
         raise OutputError(f"{target} cannot be made: {error.strerror or error}") from None
     try:
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, building / "model.safetensors")
+        save_tensors(
+            {k: v.contiguous() for k, v in model.state_dict().items()}, building / "model.safetensors"
+        )
         (building / "config.json").write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
         for file in building.iterdir():
             sync(file)
@@ -199,8 +199,8 @@ def save_model(model: TrainedModel, folder: str | os.PathLike[str]) -> None:
         if target.exists():
             target.rmdir()
         building.rename(target)
-    except (OSError, SafetensorError) as error:
-        raise OutputError(f"{target} cannot be written: {_first_line(error)}") from None
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
 

@@ -2,6 +2,7 @@ import itertools
 import json
 import os
 import pickle
+import resource
 import shutil
 import struct
 from pathlib import Path
@@ -13,7 +14,7 @@ from models import GOLDEN, drawn
 from safetensors.torch import save_file
 
 from lastseen import weights
-from lastseen.errors import WeightsError
+from lastseen.errors import OutputError, WeightsError
 from lastseen.localizer import Localizer
 from lastseen.model import Backbone, BackboneConfig, VQLoC, VQLoCConfig
 from lastseen.rule import Rule
@@ -494,3 +495,27 @@ def test_any_damage_to_the_files_of_a_model_is_one_line_or_a_model(folder):
             load_backbone(path)
         except WeightsError as error:
             assert "\n" not in str(error) and str(path) in str(error)
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_told_and_not_there(model, tmp_path):
+    save_model(model, tmp_path / "whole")
+    size = (tmp_path / "whole" / "model.safetensors").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in (100, size // 2, size - 1):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            with pytest.raises(OutputError, match="cut cannot be written") as caught:
+                save_model(model, tmp_path / "cut")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "\n" not in str(caught.value)
+        assert [path.name for path in tmp_path.iterdir()] == ["whole"]
+
+
+def test_a_model_needs_a_place_for_a_folder(model, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(WeightsError, match="is a file: choose the name of a new folder"):
+        save_model(model, tmp_path / "file")
+    with pytest.raises(OutputError, match="cannot be made: "):
+        save_model(model, tmp_path / "file" / "model")
+    assert (tmp_path / "file").read_text() == "mine"
