@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lastseen.errors import OutputError
 
+StrPath = str | os.PathLike[str]
+# Control characters other than tabs and the ends of lines, and what reverses the direction of text;
+# surrogates stand for bytes of names that are no text.
+NOT_PRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
+)
 
-def check_writable(path: str | os.PathLike[str], suffixes: tuple[str, ...] = ()) -> None:
+
+def printable(text: str) -> str:
+    """The text with characters that would change how it is shown as escapes, like \\x1b."""
+    return NOT_PRINTABLE.sub(lambda match: _escape(ord(match[0])), text)
+
+
+def one_line(text: str) -> str:
+    """Printable, and without ends of lines: a name inside a line, or an error."""
+    return re.sub("[\r\n]", lambda match: _escape(ord(match[0])), printable(text))
+
+
+def _escape(code: int) -> str:
+    known = {ord("\n"): "\\n", ord("\r"): "\\r"}
+    return known.get(code, f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def check_writable(path: StrPath, suffixes: tuple[str, ...] = ()) -> None:
     """Raise OutputError if an output cannot be written; call it before long work."""
     target = Path(path)
     if target.is_dir():
@@ -24,18 +47,61 @@ def check_writable(path: str | os.PathLike[str], suffixes: tuple[str, ...] = ())
         raise OutputError(f"{target}: choose a name that ends in {' or '.join(suffixes)}")
 
 
+def check_apart(outputs: Iterable[tuple[str, StrPath]], inputs: Iterable[StrPath] = ()) -> None:
+    """Raise OutputError if writing an output would replace an input, or an output written before.
+
+    Outputs have a name for messages, such as the option that gave them ("" for none). Files are the same by
+    whatever name: links of both kinds count.
+    """
+    read = {key: path for path in inputs for key in _same_for_all_names(path)}
+    written: dict[object, str] = {}
+    for option, path in outputs:
+        called = f"{option} {os.fspath(path)}".strip()
+        keys = _same_for_all_names(path)
+        for key in keys:
+            if key in read:
+                raise OutputError(f"{called} is the same file as the input {read[key]}; choose another name")
+            if key in written:
+                raise OutputError(f"{called} is the same file as {written[key]}; choose another name")
+        written.update(dict.fromkeys(keys, called))
+
+
+def _same_for_all_names(path: StrPath) -> list[object]:
+    resolved = os.path.normcase(os.path.realpath(path))
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):  # not there yet, or a stream's address
+        return [resolved]
+    return [resolved, (found.st_dev, found.st_ino)]
+
+
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_file(path: StrPath) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it on success and removed on failure."""
     target = Path(path)
     building = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
     try:
         yield building
+        sync(building)
         building.replace(target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
     finally:
         building.unlink(missing_ok=True)
+
+
+def write_whole(path: StrPath, content: bytes) -> None:
+    """A file with this content, or none."""
+    with whole_file(path) as building:
+        building.write_bytes(content)
+        if building.stat().st_size != len(content):
+            raise OSError("only a part of it could be written; check the disk")
+
+
+def sync(path: Path) -> None:
+    """Have a file on disk: some file systems tell only then that there was no room for it."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def user_folder(name: str) -> Path:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from lastseen.box import Box
 from lastseen.errors import QueryError
+from lastseen.picture import read_picture as read_picture
 from lastseen.video import Video
 
 LEAST_SIDE_PX = 2  # smaller things cannot be recognized
@@ -121,28 +121,6 @@ class Query:
 
     def asked(self, at: float | None) -> Query:
         return replace(self, asked_at=at)
-
-
-def read_picture(path: str | os.PathLike[str]) -> np.ndarray:
-    """[h, w, 3] uint8 RGB; EXIF orientation applied, transparency composited over grey."""
-    name = os.fspath(path)
-    try:
-        with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image)
-            if upright.has_transparency_data:
-                grey = Image.new("RGBA", upright.size, (128, 128, 128, 255))
-                upright = Image.alpha_composite(grey, upright.convert("RGBA"))
-            return np.array(upright.convert("RGB"))  # a writable copy, as torch requires
-    except FileNotFoundError:
-        raise QueryError(f"{name}: no such picture") from None
-    except IsADirectoryError:
-        raise QueryError(f"{name} is a folder; give a picture such as keys.jpg") from None
-    except UnidentifiedImageError:
-        raise QueryError(f"{name} is not a picture that can be read; give a JPEG, PNG or WebP file") from None
-    except Image.DecompressionBombError:
-        raise QueryError(f"{name} is too large a picture; scale it down to a few thousand pixels") from None
-    except (OSError, SyntaxError, ValueError) as error:
-        raise QueryError(f"{name} cannot be read: {error}; save the picture again") from None
 
 
 def _check(view: View) -> None:

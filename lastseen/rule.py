@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lastseen.box import Box
+from lastseen.plain import made_of
 from lastseen.refine import STEPS, Extend, FrameAccess, Mask, Step, Verify, Zoom, refine
 from lastseen.sighting import Confidence, Evidence, Extraction, Sighting
 from lastseen.track import FramePredictions, ResponseTrack
 
+S = TypeVar("S", bound=Zoom | Verify | Extend | Mask)
 SCHEMA = "lastseen/rule@2"
 # Field of a version 1 rule -> part and field of the current version. Steps are converted separately.
 MIGRATED = {
@@ -30,6 +32,13 @@ MIGRATED = {
     "length_cost": ("confidence", "search_length_penalty"),
     "threshold": ("confidence", "threshold"),
 }
+AT_LEAST_1 = {
+    "batch_frames",
+    "box_median_frames",
+    "center_mean_frames",
+    "min_window_px",
+    "window_step_px",
+}  # of the steps' fields
 MIGRATED_STEPS = {"looks", "like_surest", "like_itself"}
 
 
@@ -121,14 +130,26 @@ class Rule:
             raise ValueError(f"is {data['schema']}, this lastseen reads {SCHEMA}")
         unknown = data.keys() - {"schema", "extraction", "confidence", "refinement"}
         steps = data.get("refinement", {})
+        if not isinstance(steps, dict):
+            raise ValueError("refinement must be an object with a step for each name")
         unknown |= steps.keys() - STEPS.keys()
         if unknown:
             raise ValueError(f"unknown {', '.join(sorted(unknown))}")
         return cls(
-            extraction=Extraction(**data.get("extraction", {})),
-            confidence=Confidence(**data.get("confidence", {})),
-            refinement=tuple(STEPS[name](**fields) for name, fields in steps.items()),
+            extraction=made_of(Extraction, data.get("extraction", {}), "extraction"),
+            confidence=made_of(Confidence, data.get("confidence", {}), "confidence"),
+            refinement=tuple(_step(STEPS[name], fields) for name, fields in steps.items()),
         )
+
+
+def _step(step: type[S], data: Any) -> S:
+    """Lengths, shares and counts: none is below 0, and sizes and batches are above."""
+    made = made_of(step, data, step.name)
+    for name, value in data.items():
+        least = 1 if name in AT_LEAST_1 else 0
+        if value is not None and value < least:
+            raise ValueError(f"{step.name}.{name} must be {least} or more, got {value}")
+    return made
 
 
 def _of_version_1(data: dict[str, Any]) -> Rule:
@@ -141,13 +162,13 @@ def _of_version_1(data: dict[str, Any]) -> Rule:
             parts[part][name] = data[old]
     steps: list[Step] = []
     if data.get("looks"):
-        steps.append(Zoom(sightings=data["looks"]))
+        steps.append(_step(Zoom, {"sightings": data["looks"]}))
     if data.get("like_surest") is not None:
-        steps.append(Verify(min_cosine=data["like_surest"]))
+        steps.append(_step(Verify, {"min_cosine": data["like_surest"]}))
     if data.get("like_itself") is not None:
-        steps.append(Extend(min_cosine=data["like_itself"]))
+        steps.append(_step(Extend, {"min_cosine": data["like_itself"]}))
     return Rule(
-        extraction=Extraction(**parts["extraction"]),
-        confidence=Confidence(**parts["confidence"]),
+        extraction=made_of(Extraction, parts["extraction"], "extraction"),
+        confidence=made_of(Confidence, parts["confidence"], "confidence"),
         refinement=tuple(steps),
     )

@@ -177,6 +177,9 @@ class Confidence:
         penalty = self.search_length_penalty
         if not (isinstance(penalty, (int, float)) and 0 <= penalty < np.inf):
             raise ValueError(f"search_length_penalty must be a number, 0 or more, got {penalty!r}")
+        if not 0 < self.min_search_s <= self.max_search_s:
+            between = f"{self.min_search_s} and {self.max_search_s}"
+            raise ValueError(f"min_search_s must be above 0, and max_search_s no less, got {between}")
 
     def of(self, peak_score: float, searched_s: float) -> float:
         peak = logit(np.clip(peak_score, 1e-9, 1 - 1e-9))

@@ -12,16 +12,17 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from safetensors.torch import save_file
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from lastseen.errors import WeightsError
-from lastseen.files import whole_file
+from lastseen.errors import OutputError, WeightsError
+from lastseen.files import sync, write_whole
 from lastseen.model import (
     VIT_B,
     VIT_G,
@@ -38,7 +39,11 @@ from lastseen.model import (
     VQLoCConfig,
 )
 from lastseen.rule import Rule
-from lastseen.tensors import State, load_strictly, read_state
+from lastseen.stored_config import check_sizes, json_in
+from lastseen.stored_config import read_config as read_config
+from lastseen.tensors import State, check_fits, load_strictly, read_state, save_tensors
+
+M = TypeVar("M", bound=nn.Module)
 
 # Of 12, chosen on real video (docs/results.md); without the final norm, which belongs to the last block.
 MATCHING_BLOCK = 6
@@ -81,20 +86,41 @@ def load_backbone(
     source = bundled_backbone() if path is None else Path(path)
     state = read_state(source)
     state.pop("mask_token", None)  # pre-training only
-    try:
-        config = backbone_config(state)
-    except KeyError as error:
-        raise WeightsError(
-            f"{source} is not a DINOv2 backbone: no {error.args[0]!r} in it; expected a ViT/14 file "
-            "such as dinov2_vits14_pretrain.pth or dinov2_vitb14_reg4_pretrain.pth"
-        ) from None
+    config = _backbone_of(state, source)
     try:
         config = replace(config, blocks=blocks, final_norm=final_norm)
     except ValueError as error:
         raise WeightsError(f"{source}: {error}") from None
-    backbone = Backbone(config)
-    load_strictly(backbone, state, source)
-    return backbone.eval()
+    return _loaded(lambda: Backbone(config), state, source).eval()
+
+
+def _loaded(make: Callable[[], M], state: State, source: Path) -> M:
+    """A module with these weights. Whether they fit is seen before memory is taken for it."""
+    try:
+        with torch.device("meta"):
+            outline = make()
+    except (ValueError, TypeError, IndexError, ArithmeticError, RuntimeError) as error:
+        raise WeightsError(f"{source}: no such model can be made: {_first_line(error)}") from None
+    check_fits(outline, state, source)
+    module = make()
+    load_strictly(module, state, source)
+    return module
+
+
+def _backbone_of(state: State, source: Path) -> BackboneConfig:
+    expected = "expected a ViT/14 file such as dinov2_vits14_pretrain.pth or dinov2_vitb14_reg4_pretrain.pth"
+    try:
+        return backbone_config(state)
+    except KeyError as error:
+        raise WeightsError(
+            f"{source} is not a DINOv2 backbone: no {error.args[0]!r} in it; {expected}"
+        ) from None
+    except (ValueError, IndexError) as error:
+        raise WeightsError(f"{source} is not a DINOv2 backbone: {_first_line(error)}; {expected}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def load_training_free(path: str | os.PathLike[str] | None = None) -> TrainingFreeModel:
@@ -112,6 +138,10 @@ def backbone_config(state: State) -> BackboneConfig:
     heads = known[dim].heads if dim in known else max(1, dim // 64)
     registers = state["register_tokens"].shape[1] if "register_tokens" in state else 0
     ffn = "swiglu" if "blocks.0.mlp.w12.weight" in state else "mlp"
+    if depth > len(state):
+        raise ValueError(f"it has {len(state)} tensors and block {depth - 1}")
+    if not dim or dim % heads:
+        raise ValueError(f"its width is {dim}")
     return BackboneConfig(dim=dim, depth=depth, heads=heads, registers=registers, ffn=ffn)
 
 
@@ -126,13 +156,11 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
                 "'lastseen train' or 'lastseen convert', or the word training-free"
             )
     try:
-        config = read_config(json.loads(config_file.read_text()))
+        config = read_config(json_in(config_file))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise WeightsError(f"{config_file}: not a model's config: {error}") from None
-    model = make_model(config)
+        raise WeightsError(f"{config_file}: not a model's config: {_first_line(error)}") from None
     state = {_current_name(name): value for name, value in read_state(weights_file).items()}
-    load_strictly(model, state, weights_file)
-    return model.eval()
+    return _loaded(lambda: make_model(config), state, weights_file).eval()
 
 
 def make_model(config: TrainedConfig) -> TrainedModel:
@@ -142,20 +170,37 @@ def make_model(config: TrainedConfig) -> TrainedModel:
     return VQLoC.from_config(config)
 
 
+def check_new_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise WeightsError if a model cannot be saved there; call it before long work."""
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise WeightsError(f"{target} is a file: choose the name of a new folder")
+    if target.exists() and any(target.iterdir()):
+        raise WeightsError(f"{target} exists and is not empty: choose a new folder, or remove it first")
+
+
 def save_model(model: TrainedModel, folder: str | os.PathLike[str]) -> None:
     """Write config.json and model.safetensors; the folder appears whole or not at all."""
     target = Path(folder)
-    if target.exists() and any(target.iterdir()):
-        raise WeightsError(f"{target} exists and is not empty: choose a new folder, or remove it first")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    check_new_folder(target)
     try:
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, building / "model.safetensors")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise OutputError(f"{target} cannot be made: {error.strerror or error}") from None
+    try:
+        save_tensors(
+            {k: v.contiguous() for k, v in model.state_dict().items()}, building / "model.safetensors"
+        )
         (building / "config.json").write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
+        for file in building.iterdir():
+            sync(file)
         building.chmod(0o755)
         if target.exists():
             target.rmdir()
         building.rename(target)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -163,85 +208,29 @@ def save_model(model: TrainedModel, folder: str | os.PathLike[str]) -> None:
 def load_rule(folder: str | os.PathLike[str]) -> Rule:
     """How this model's scores become answers: its `rule.json`, or the default if it was never fitted."""
     file = Path(folder) / RULE_FILE
-    if not file.is_file():
+    if not os.path.lexists(file):
         return Rule()
     try:
-        return Rule.from_dict(json.loads(file.read_text()))
+        if not file.is_file():
+            raise ValueError("not a file")
+        return Rule.from_dict(json_in(file))
     except (ValueError, TypeError) as error:
         remedy = "mend it, or remove it and run 'lastseen calibrate'"
-        raise WeightsError(f"{file}: not a rule: {error}; {remedy}") from None
+        raise WeightsError(f"{file}: not a rule: {_first_line(error)}; {remedy}") from None
 
 
 def save_rule(rule: Rule, folder: str | os.PathLike[str]) -> None:
-    with whole_file(Path(folder) / RULE_FILE) as building:
-        building.write_text(json.dumps(rule.to_dict(), indent=2) + "\n")
+    write_whole(Path(folder) / RULE_FILE, (json.dumps(rule.to_dict(), indent=2) + "\n").encode())
 
 
-# --- Config files and weights of before ---------------------------------------------------------
+# --- Weights of before ---------------------------------------------------------------------------
 
-_CONFIGS: dict[str, type[VQLoCConfig] | type[SimilarityConfig]] = {
-    config.kind: config for config in (VQLoCConfig, SimilarityConfig)
-}
-# Fields of the one config that there was for both models.
-_BOTH = ("backbone", "image_size", "clip_length", "dim", "attention_radius", "anchors", "padding")
-_OLD_VQLOC = (*_BOTH, "fusion", "spatial_layers")
-_OLD_SIMILARITY = {
-    **{name: name for name in _BOTH},
-    "query_shares": "query_scales",
-    "query_size": "query_size",
-    "query_background": "background_cosine",
-    "heads_say": "head_score_weight",
-    "fine": "skip_connection",
-}
-_OLD_DEFAULTS: dict[str, Any] = {
-    "image_size": 448,
-    "dim": 256,
-    "fusion": "attention",
-    "match_dim": 0,
-    "mask_query": False,
-    "query_shares": [1.0],
-    "query_size": None,
-    "query_background": None,
-    "heads_say": 1.0,
-    "fine": False,
-}
 _OLD_PREFIXES = {
     "reduce.embed": "projection.rotation",
     "correspondence.maps.": "correspondence.",
     "likeness.scale": "prior.scale",
     "likeness.even": "prior.midpoint",
 }
-
-
-def read_config(data: dict[str, Any]) -> TrainedConfig:
-    """A config.json's content; ValueError says what is wrong with it. Files without "model" are older than
-    the second kind of model."""
-    if "backbone" not in data:
-        raise ValueError("no backbone in it")
-    if "model" not in data:
-        data = _migrated(data)
-    if data["model"] not in _CONFIGS:
-        raise ValueError(f'"model" must be one of {", ".join(_CONFIGS)}, got {data["model"]!r}')
-    return _CONFIGS[data["model"]].from_dict(data)
-
-
-def _migrated(old: dict[str, Any]) -> dict[str, Any]:
-    unknown = set(old) - {*_OLD_VQLOC, *_OLD_SIMILARITY, "match_dim", "mask_query"}
-    if unknown:
-        raise ValueError(f"unknown fields in the model's config: {', '.join(sorted(unknown))}")
-    full = {**_OLD_DEFAULTS, **old}
-    if full["fusion"] != "match" and not full["match_dim"] and not full["fine"]:
-        return {"model": VQLoCConfig.kind, **{name: old[name] for name in _OLD_VQLOC if name in old}}
-    channels = full["backbone"]["dim"] * len(full["backbone"]["blocks"])
-    if full["fusion"] != "match" or not full["mask_query"] or full["match_dim"] != channels:
-        raise ValueError(
-            "this variant (attention with similarity maps, or maps of projected or unmasked queries) is not "
-            "supported any more; train it again with the recipe synth_small"
-        )
-    values = {new: full[name] for name, new in _OLD_SIMILARITY.items() if name in full}
-    if values["query_size"] is None:
-        values["query_size"] = values["image_size"]
-    return {"model": SimilarityConfig.kind, **values}
 
 
 def _current_name(name: str) -> str:
@@ -283,8 +272,9 @@ def convert_published(checkpoint: str | os.PathLike[str]) -> tuple[VQLoC, list[s
     """A published VQLoC checkpoint as a VQLoC, and the keys in it that no forward pass uses."""
     source = Path(checkpoint)
     published = read_state(source)
-    model = VQLoC.from_config(_published_config(published, source))
-    wanted = model.state_dict()
+    config = _published_config(published, source)
+    with torch.device("meta"):
+        wanted = VQLoC.from_config(config).state_dict()
     state: State = {}
     unused = []
     for key, value in published.items():
@@ -294,9 +284,8 @@ def convert_published(checkpoint: str | os.PathLike[str]) -> tuple[VQLoC, list[s
             unused.append(key)
     for key in wanted.keys() - state.keys():
         if key.endswith("num_batches_tracked"):  # a counter that inference never reads
-            state[key] = wanted[key]
-    load_strictly(model, state, source)
-    return model.eval(), unused
+            state[key] = torch.zeros((), dtype=torch.int64)
+    return _loaded(lambda: VQLoC.from_config(config), state, source).eval(), unused
 
 
 def _converted(key: str, value: Tensor) -> State:
@@ -307,7 +296,7 @@ def _converted(key: str, value: Tensor) -> State:
     else:
         return {}
     ours = ours.replace(".out_proj.", ".out.")
-    if ".in_proj_" not in ours:
+    if ".in_proj_" not in ours or not value.ndim:
         return {ours: value}
     prefix, kind = ours.split(".in_proj_")
     return {f"{prefix}.{part}.{kind}": v for part, v in zip(("query", "key", "value"), value.chunk(3))}
@@ -321,12 +310,17 @@ def _published_config(published: State, source: Path) -> VQLoCConfig:
         raise WeightsError(
             f"{source} is not a published VQLoC checkpoint: no pe_3d, down_heads or CQ_corr_transformer"
         )
-    shape = backbone_config(backbone)
-    return VQLoCConfig(
-        backbone=shape,
-        # The release keeps one halving more than it could use: 4 for 32 patches a side, 3 for 16.
-        image_size=2 ** (len(heads) + 1) * shape.patch,
-        clip_length=published["pe_3d"].shape[1] // 64,
-        spatial_layers=len(spatial),
-        padding=0.5,  # what the release pads with at test time
-    )
+    shape = _backbone_of(backbone, source)
+    try:
+        config = VQLoCConfig(
+            backbone=shape,
+            # The release keeps one halving more than it could use: 4 for 32 patches a side, 3 for 16.
+            image_size=2 ** min(len(heads) + 1, 32) * shape.patch,
+            clip_length=published["pe_3d"].shape[1] // 64,
+            spatial_layers=len(spatial),
+            padding=0.5,  # what the release pads with at test time
+        )
+        check_sizes(config)
+    except (ValueError, IndexError) as error:
+        raise WeightsError(f"{source} is not a published VQLoC checkpoint: {_first_line(error)}") from None
+    return config

@@ -78,7 +78,7 @@ class AnnotatedWalk:
 
     def frames(self) -> np.ndarray:
         """uint8 [T, height, width, 3]"""
-        return np.stack([np.asarray(Image.open(io.BytesIO(jpeg))) for jpeg in self.jpegs])
+        return np.stack([_pixels(jpeg) for jpeg in self.jpegs])
 
     def save(self, path: str | Path) -> None:
         pictures = [_jpeg(p.picture, 95) for p in self.query_pictures]
@@ -106,7 +106,7 @@ class AnnotatedWalk:
     def load(cls, path: str | Path) -> AnnotatedWalk:
         with np.load(path) as packed:
             arrays = dict(packed)
-        pictures = [np.asarray(Image.open(io.BytesIO(f))) for f in _files(arrays, "portrait")]
+        pictures = [_pixels(jpeg) for jpeg in _files(arrays, "portrait")]
         shown = zip(arrays["portrait_thing"], pictures, arrays["portrait_box"])
         return cls(
             source=str(arrays["source"]),
@@ -260,6 +260,10 @@ def _inner_patches(walk: PhotoWalk, width: int, height: int) -> np.ndarray:
             x1, y1, x2, y2 = Box(*map(float, box)).expanded(INNER).xyxy
             patches[number][(x > x1) & (x < x2) & (y > y1) & (y < y2)] = 0
     return patches
+
+
+def _pixels(jpeg: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(jpeg), formats=("JPEG",)))
 
 
 def _jpeg(image: np.ndarray, quality: int) -> bytes:

@@ -7,6 +7,7 @@ An episode's JSON is written after its video, so that a stopped run can be resum
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from PIL import Image
 
 from lastseen.box import Box
 from lastseen.errors import OutputError, SynthError
-from lastseen.files import whole_file
+from lastseen.files import whole_file, write_whole
 from lastseen.video import VideoWriter
 from lastseen_synth.annotation import Run, annotated_visibility, box_sides, draw_query, runs_of
 from lastseen_synth.assets import Asset, AssetLibrary, attribution
@@ -238,8 +239,9 @@ def _all_query_pictures(
 
 def _save_picture(root: Path, name: str, image: np.ndarray, box: Box) -> dict[str, Any]:
     path = root / "queries" / f"{name}.png"
-    with whole_file(path) as building:
-        Image.fromarray(image).save(building)
+    stream = io.BytesIO()  # not the file: Pillow takes a short write on a full disk for success
+    Image.fromarray(image).save(stream, "PNG")
+    write_whole(path, stream.getvalue())
     height, width = image.shape[:2]
     place = {"x": box.x1, "y": box.y1, "width": box.width, "height": box.height}
     return {

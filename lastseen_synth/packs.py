@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from lastseen.errors import SynthError
 from lastseen_synth.assets import Asset, AssetLibrary, Credit, Loaded, Picture, Point, Split, Support, Surface
@@ -74,8 +74,8 @@ class Pack:
     def picture(self, jpegs: str, offsets: str, i: int) -> np.ndarray:
         jpeg = self[jpegs][self.span(offsets, i)].tobytes()
         try:
-            return np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"))
-        except (OSError, UnidentifiedImageError):
+            return np.asarray(Image.open(io.BytesIO(jpeg), formats=("JPEG",)).convert("RGB"))
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise SynthError(f"{self.path}: picture {i} is damaged; get a fresh copy of the pack") from None
 
 

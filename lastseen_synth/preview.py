@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from lastseen.files import check_writable, whole_file
+from lastseen.files import check_writable, write_whole
 from lastseen.video import VideoWriter
 from lastseen_synth.annotation import annotated_visibility
 from lastseen_synth.assets import AssetLibrary, attribution
@@ -41,8 +42,10 @@ def write_preview(
             for frame in frames:
                 writer.write(frame)
     else:
-        with whole_file(path) as building:
-            Image.fromarray(contact_sheet(list(frames))).save(building, quality=90)
+        stream = io.BytesIO()  # not the file: Pillow takes a short write on a full disk for success
+        kind = Image.registered_extensions()[Path(path).suffix.lower()]
+        Image.fromarray(contact_sheet(list(frames))).save(stream, kind, quality=90)
+        write_whole(path, stream.getvalue())
     return attribution([*plan.items(), *library.surfaces])
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from lastseen.errors import SynthError
 from lastseen_synth.assets import Asset, AssetLibrary, Credit, Loaded, Split
@@ -121,15 +121,15 @@ def _picture(obj: Path, scan: Path) -> np.ndarray:
         for place in places
         if place.is_dir()
         for p in sorted(place.iterdir())
-        if p.suffix.lower() in PICTURES
+        if p.suffix.lower() in PICTURES and p.is_file()
     ]
     if not found:
         raise SynthError(f"{scan} has no picture; put the texture of {obj.name} there as texture.png")
     path = min(found, key=lambda p: p.stem != "texture")  # archives also hold thumbnails
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=("PNG", "JPEG")) as image:
             return np.asarray(image.convert("RGB"))
-    except (OSError, UnidentifiedImageError):
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise SynthError(f"{path} cannot be read as a picture; replace it with a PNG or JPEG file") from None
 
 

@@ -225,5 +225,5 @@ def jpeg(images: Tensor, quality: int) -> Tensor:
     for image in images.cpu().numpy():
         buffer = io.BytesIO()
         Image.fromarray(image).save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
-        stored.append(np.asarray(Image.open(buffer)))
+        stored.append(np.asarray(Image.open(buffer, formats=("JPEG",))))
     return torch.from_numpy(np.stack(stored))

@@ -10,11 +10,11 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "tensors"],
+    ["box", "files", "clips", "picture", "plain", "tensors"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
-    ["rule", "formats", "access"],
+    ["rule", "stored_config", "formats", "access"],
     ["weights", "procedure", "render", "datasets"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
@@ -54,7 +54,7 @@ RUN_LATER = {("recipes", "loop"), ("recipes", "run_backbone_stage")}
 # library -> the rooms that may import it
 ONLY_IN = {
     "av": ["video", "doctor"],
-    "PIL": ["query", "render"],
+    "PIL": ["picture", "render"],
     "typer": ["cli"],
     "rich": ["cli"],
     "fastapi": ["web"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -21,8 +22,10 @@ from lastseen.cli.models import calibrate, convert, models, train
 from lastseen.cli.serve import serve
 from lastseen.cli.shared import ERROR, FOUND, INTERRUPTED, Verbose, log, start_log
 from lastseen.cli.synth import synth
+from lastseen.cli.terminal import complain, printable_streams
 from lastseen.errors import LastSeenError
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UsageError: Any = typer.BadParameter.__base__  # some versions of Typer bundle Click
 
 app = typer.Typer(
@@ -38,6 +41,11 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Errors, also internal ones, print one line and exit with 2 (1 means "not found")."""
+    with printable_streams():
+        _main()
+
+
+def _main() -> NoReturn:
     try:
         status = app(prog_name="lastseen", standalone_mode=False)  # the status of a command's typer.Exit
         sys.stdout.flush()
@@ -54,6 +62,9 @@ def main() -> NoReturn:
             _exit_on_broken_pipe()
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+            _discard_output()
+            _fail(f"cannot print: {error.strerror}; what was written to files is there")
         _fail(f"internal error, please report it ({_first_line(error)}); 'lastseen -v ...' tells where")
     if status == INTERRUPTED:
         _fail("interrupted", INTERRUPTED)
@@ -85,13 +96,13 @@ for command in (find, serve, evaluate, validate, export, affinity, convert, synt
 def _fail(message: str, status: int = ERROR) -> NoReturn:
     if log.isEnabledFor(logging.INFO) and status == ERROR:
         traceback.print_exc()
-    print(f"lastseen: {message}", file=sys.stderr)
+    complain(message)
     sys.exit(status)
 
 
 def _fail_usage(error: Any) -> NoReturn:
     message = error.format_message()
-    if "\n" in message:  # no arguments given: the message is the help text
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help text
         print(message, file=sys.stderr)
         sys.exit(ERROR)
     command = error.ctx.command_path if error.ctx else "lastseen"
@@ -103,6 +114,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def _exit_on_broken_pipe() -> NoReturn:
-    """Stdout was closed by its reader: discard what is buffered, so that the final flush does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Stdout was closed by its reader."""
+    _discard_output()
     sys.exit(FOUND)
+
+
+def _discard_output() -> None:
+    """What is buffered cannot be printed: without this, the final flush would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

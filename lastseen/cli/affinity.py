@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lastseen.cli.outputs import PICTURES
-from lastseen.cli.shared import Device, Verbose, Weights, open_localizer
+from lastseen.cli.shared import Device, Verbose, Weights, model_files, open_localizer
 from lastseen.errors import QueryError, VideoError
 
 
@@ -35,11 +35,12 @@ def affinity(
     The point is a dot in the picture; a ring marks the most similar place in the frame; it is also printed.
     """
     from lastseen.box import Box
-    from lastseen.files import check_writable
+    from lastseen.files import check_apart, check_writable
     from lastseen.query import Query
     from lastseen.video import Video
 
     check_writable(out, PICTURES)
+    check_apart([("--out", out)], [picture, video, *model_files(weights)])
     view = Query.from_image(picture, Box(*_numbers("--box", box, "X1,Y1,X2,Y2")) if box else None).views[0]
     x1, y1, x2, y2 = view.box.xyxy
     x, y = _numbers("--point", point, "X,Y") if point else ((x1 + x2) / 2, (y1 + y2) / 2)

@@ -19,6 +19,7 @@ from lastseen.cli.shared import (
     Skip,
     Verbose,
     Weights,
+    model_files,
     open_localizer,
     progress_bar,
 )
@@ -68,7 +69,10 @@ def evaluate(
         if out is None:
             raise LastSeenError("--videos needs --out FILE.json for the answers")
         from lastseen.evaluate.benchmark import run_benchmark
+        from lastseen.files import check_apart
 
+        given = [path for path in (annotations, absent) if path is not None]
+        check_apart([("--out", out)], [*given, *model_files(weights)])
         localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or (), masks)
         with progress_bar("evaluating", "clips", quiet) as progress:
             content = run_benchmark(

@@ -44,7 +44,7 @@ def export(
 
     Formats: docs/formats.md.
     """
-    from lastseen.files import check_writable
+    from lastseen.files import check_apart, check_writable
     from lastseen.formats import find_format, format_answer, write_answer
     from lastseen.formats.answer_json import parse_answer
     from lastseen.video import Video
@@ -52,6 +52,7 @@ def export(
     chosen = find_format("json" if to is None and out == STREAM else to, out)
     if out != STREAM:
         check_writable(out)
+        check_apart([("", out)], [path for path in (answer, video) if path is not None and path != STREAM])
     text = _read(answer)
     source = Video(video, allow_truncated=True) if video is not None else None
     try:

@@ -13,6 +13,7 @@ import typer
 from lastseen.cli.index import IndexFolder, engine_of, open_index
 from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save
 from lastseen.cli.shared import (
+    ERROR,
     FOUND,
     NOT_FOUND,
     AsJson,
@@ -24,15 +25,17 @@ from lastseen.cli.shared import (
     Skip,
     Verbose,
     Weights,
+    model_files,
     open_localizer,
     progress_bar,
 )
+from lastseen.cli.terminal import complain
 from lastseen.errors import QueryError
+from lastseen.files import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lastseen.answer import Answer
     from lastseen.box import Box
     from lastseen.index import Index, IndexedVideo
     from lastseen.localizer import Localizer
@@ -126,19 +129,24 @@ def find(
 
     Exit status: 0 found, 1 not found (of several things: not all), 2 error.
     """
-    from lastseen.files import check_writable
     from lastseen.index.answers import parse_moment
 
-    outputs = Outputs(figure=figure, filmstrip=filmstrip, cutout=cutout, report=report, save=save or ())
-    for path, suffixes in ((picture, (".jpg", ".jpeg", ".png", ".webp")), (video_out, (".mp4",))):
-        if path is not None:
-            check_writable(path, suffixes)
+    outputs = Outputs(
+        picture=picture,
+        video=video_out,
+        figure=figure,
+        report=report,
+        filmstrip=filmstrip,
+        cutout=cutout,
+        save=save or (),
+    )
     outputs.check()
-    written = _Written(picture, video_out, outputs, all_)
     files = files or []
     asks_index = bool(in_) or not files or files[-1].suffix.lower() in PICTURES
     request = _Request(files if asks_index else files[:-1], things or [], _box(box), at)
-    if written.wanted and len(request.names) > 1:
+    inputs = [*files, *request.named_pictures, *model_files(weights)]
+    outputs.check_apart(inputs)
+    if outputs.wanted and len(request.names) > 1:
         raise QueryError(f"pictures and videos show one thing, not {len(request.names)}: ask one by one")
     second, date = (None, None) if before is None else parse_moment(before)
     if second is not None and not second > 0:
@@ -151,14 +159,18 @@ def find(
     if not asks_index:
         if date is not None:
             raise QueryError("--before takes seconds of the video; a date is for questions to the index")
-        found = _ask_video(files[-1], request, localizer, second, written, as_json, allow_truncated, quiet)
+        said = _ask_video(files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet)
+        found = _tell(said, as_json)
     else:
         if second is not None and len(in_ or []) != 1:
             raise QueryError(f"{before} seconds of which video? Give --in NAME, or --before a date and time")
         with _index(folder, files) as index:
             videos = [index.named(name) for name in in_] if in_ else None
             options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
-            found = _ask_index(index, videos, request, localizer, second, options, written, as_json, quiet)
+            # Also the videos that are not searched: what is remembered is worth more than any output.
+            outputs.check_apart([*inputs, *(video.path for video in index.videos())])
+            said = _ask_index(index, videos, request, localizer, second, options, outputs, all_, quiet)
+            found = _tell(said, as_json)
     if request.lacks_box and not (quiet or as_json):
         print(BOX_HELPS, file=sys.stderr)
     raise typer.Exit(FOUND if found else NOT_FOUND)
@@ -169,11 +181,12 @@ def _ask_video(
     request: _Request,
     open_model: Callable[[], Localizer],
     before: float | None,
-    written: _Written,
-    as_json: bool,
+    outputs: Outputs,
+    every: bool,
     allow_truncated: bool,
     quiet: bool,
-) -> bool:
+) -> _Said:
+    from lastseen.index.answers import SCHEMA
     from lastseen.render import answer_dict, answer_text
     from lastseen.video import Video
 
@@ -185,23 +198,18 @@ def _ask_video(
     things: list[dict[str, Any]] = []
     texts = []
     for name, answer in zip(queries, answers):
-        written.write(answer)
-        shown = answer if written.every else answer.only_last()
+        shown = answer if every else answer.only_last()
         things.append({"thing": name, "found": answer.found, "answers": [answer_dict(shown)]})
-        text = answer_text(shown)
-        texts.append(
-            text if len(queries) == 1 else "\n".join(f"{name}: {line}" for line in text.splitlines())
-        )
-    if not as_json:
-        print("\n".join(texts))
-    elif request.things:
-        from lastseen.index.answers import SCHEMA
+        head = f"{one_line(name)}: " if len(queries) > 1 else ""
+        texts += [head + line for line in answer_text(shown).splitlines()]
+    content = things[0]["answers"][0]
+    if request.things:
+        content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
 
-        model = localizer.model.title
-        print(json.dumps({"schema": SCHEMA, "index": None, "model": model, "things": things}))
-    else:
-        print(json.dumps(things[0]["answers"][0]))
-    return all(thing["found"] for thing in things)
+    def write() -> list[str]:
+        return outputs.write(answers[0], every=every) if outputs.wanted else []
+
+    return _Said("\n".join(texts), content, all(thing["found"] for thing in things), write)
 
 
 def _ask_index(
@@ -211,10 +219,10 @@ def _ask_index(
     open_model: Callable[[], Localizer],
     before: float | None,
     options: dict[str, Any],
-    written: _Written,
-    as_json: bool,
+    outputs: Outputs,
+    every: bool,
     quiet: bool,
-) -> bool:
+) -> _Said:
     from lastseen.index.answers import answers_dict, answers_text
 
     queries = request.queries(None, before)
@@ -222,18 +230,43 @@ def _ask_index(
     from lastseen.index.search import search
 
     with progress_bar("searching", "frames", quiet) as progress:
-        answers = search(
-            index, localizer, queries, videos=videos, every=written.every, progress=progress, **options
+        answers = search(index, localizer, queries, videos=videos, every=every, progress=progress, **options)
+
+    def write() -> list[str]:
+        (given,) = answers.values()
+        if not given:
+            return []
+        answer, video = given[0], cast("IndexedVideo", given[0].video)
+        return outputs.write(
+            answer, every=every, original=lambda: replace(answer, video=_original(index, video))
         )
-    if as_json:
-        print(json.dumps(answers_dict(str(index.folder), localizer.model.title, answers, written.every)))
-    else:
-        print(answers_text(answers, written.every))
-    for given in answers.values():
-        if written.wanted and given:
-            sys.stdout.flush()  # the answer is printed even if drawing fails because the video is missing
-            written.write(replace(given[0], video=_original(index, cast("IndexedVideo", given[0].video))))
-    return all(given and given[0].found for given in answers.values())
+
+    content = answers_dict(str(index.folder), localizer.model.title, answers, every)
+    found = all(given and given[0].found for given in answers.values())
+    return _Said(answers_text(answers, every), content, found, write if outputs.wanted else list)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is printed, as text or as JSON, and what then writes the output files."""
+
+    text: str
+    content: dict[str, Any]
+    found: bool
+    write: Callable[[], list[str]]  # returns why some could not be written
+
+
+def _tell(said: _Said, as_json: bool) -> bool:
+    """The answer first: it took long, and must not be lost because a picture of it cannot be written."""
+    try:
+        print(json.dumps(said.content) if as_json else said.text, flush=True)
+    finally:  # also if nobody reads what is printed
+        failures = said.write()
+        for failure in failures:
+            complain(failure)
+    if failures:
+        raise typer.Exit(ERROR)
+    return said.found
 
 
 def _original(index: Index, video: IndexedVideo) -> Video:
@@ -262,29 +295,6 @@ def _index(folder: Path | None, files: list[Path]) -> Index:
 
 
 @dataclass(frozen=True)
-class _Written:
-    """Output files for an answer."""
-
-    picture: Path | None
-    video: Path | None
-    outputs: Outputs
-    every: bool
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self.picture or self.video) or self.outputs != Outputs()
-
-    def write(self, answer: Answer) -> None:
-        from lastseen.render import write_picture, write_video
-
-        if answer.found and self.picture is not None:
-            write_picture(self.picture, answer)
-        if answer.found and self.video is not None:
-            write_video(self.video, answer)
-        self.outputs.write(answer, every=self.every)
-
-
-@dataclass(frozen=True)
 class _Request:
     """What to search for, as given on the command line."""
 
@@ -296,6 +306,10 @@ class _Request:
     @property
     def names(self) -> list[str]:
         return list(dict.fromkeys(_named(text)[0] for text in self.things)) or [THING]
+
+    @property
+    def named_pictures(self) -> list[Path]:
+        return [_named(text)[1] for text in self.things]
 
     @property
     def lacks_box(self) -> bool:

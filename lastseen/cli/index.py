@@ -22,7 +22,9 @@ from lastseen.cli.shared import (
     open_localizer,
     progress_bar,
 )
+from lastseen.cli.terminal import complain
 from lastseen.errors import IndexStoreError, VideoError
+from lastseen.files import one_line
 
 if TYPE_CHECKING:
     from lastseen.index import Index, IndexedVideo
@@ -186,7 +188,7 @@ def add(
             except VideoError as error:
                 if len(sources) == 1 and not as_json:
                     raise
-                print(f"lastseen: {error}", file=sys.stderr)  # continue with the other files
+                complain(error)  # continue with the other files
                 output["failed"].append({"source": without_password(source), "error": str(error)})
                 failed += 1
     if as_json:
@@ -233,9 +235,9 @@ def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     from lastseen.index.answers import megabytes
     from lastseen.index.record import BUSY, KNOWN, REPAIRED
 
-    name = facts["name"]
+    name = one_line(facts["name"])
     if facts["note"] and not quiet:
-        print(f"note: {facts['note']}", file=sys.stderr)
+        print(f"note: {one_line(facts['note'])}", file=sys.stderr)
     if facts["lost_frames"] and not quiet:
         print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
     if as_json:
@@ -286,7 +288,7 @@ def remove(
         for video in chosen:
             removed.append({"name": video.name, "bytes": index.remove(video)})
             if not as_json:
-                print(f"{video.name}: forgotten, {megabytes(removed[-1]['bytes'])} freed")
+                print(f"{one_line(video.name)}: forgotten, {megabytes(removed[-1]['bytes'])} freed")
     if as_json:
         print(json.dumps({"schema": REMOVE_SCHEMA, "removed": removed}))
 
@@ -306,7 +308,7 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
         print(json.dumps({"schema": "lastseen/index-verify@1", "sound": not problems, "problems": problems}))
     else:
         for problem in problems:
-            print(problem)
+            print(one_line(problem))
         print(f"{len(videos)} videos: {f'{len(problems)} problems' if problems else 'sound'}")
     raise typer.Exit(NOT_FOUND if problems else 0)
 
@@ -356,7 +358,7 @@ def _show(folder: Path | None, names: list[str] | None, as_json: bool, every_fie
             print(json.dumps(list_dict(index, videos)))
         elif every_field:
             for facts in list_dict(index, videos)["videos"]:
-                print("\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")
+                print("\n".join(f"{key}: {one_line(str(value))}" for key, value in facts.items()) + "\n")
             print(f"made by: {index.catalogue.about().get('made_by')}")
         else:
             print(list_text(index, videos))

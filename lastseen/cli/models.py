@@ -64,8 +64,9 @@ def convert(
 
     Example: lastseen convert vqloc_vitb14.pt models/vqloc-base
     """
-    from lastseen.weights import convert_published, save_model
+    from lastseen.weights import check_new_folder, convert_published, save_model
 
+    check_new_folder(out)
     model, unused = convert_published(checkpoint)
     save_model(model, out)
     if as_json:
@@ -186,9 +187,12 @@ def calibrate(
     """
     from lastseen.datasets.vq2d import load_absent, load_vq2d
     from lastseen.evaluate.calibration import calibrate as calibrated
+    from lastseen.files import check_apart
     from lastseen.localizer import Localizer
-    from lastseen.weights import save_rule
+    from lastseen.weights import RULE_FILE, save_rule
 
+    given = [path for path in (annotations, absent) if path is not None]
+    check_apart([("", model / RULE_FILE)], given)
     localizer = Localizer.from_pretrained(model, device=device)
     rule = localizer.rule.with_step("zoom", sightings=zoom_sightings)
     rule = rule.with_step("verify", min_cosine=verify_min_cosine)

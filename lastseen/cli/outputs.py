@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastseen.errors import LastSeenError
+
 if TYPE_CHECKING:
     from lastseen.answer import Answer
 
+Original = Callable[[], "Answer"]  # the answer with the video itself
 PICTURES, FILMS, PAGES = (".jpg", ".jpeg", ".png", ".webp"), (".mp4",), (".html", ".htm")
+ENDINGS = {
+    "--picture": PICTURES,
+    "--video": FILMS,
+    "--figure": PICTURES,
+    "--report": PAGES,
+    "--filmstrip": PICTURES,
+    "--cutout": FILMS,
+}
+ALSO_OF_GUESSES = ("--figure", "--report")  # the others show only what was seen
 
 Figure = Annotated[
     Path | None,
@@ -40,43 +52,71 @@ Save = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Paths of the files to write; `check` before the search, `write` after it."""
+    """Paths of the files to write; `check` and `check_apart` before the search, `write` after it."""
 
+    picture: Path | None = None
+    video: Path | None = None
     figure: Path | None = None
+    report: Path | None = None
     filmstrip: Path | None = None
     cutout: Path | None = None
-    report: Path | None = None
     save: Sequence[Path] = field(default=())
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._named())
 
     def check(self) -> None:
         from lastseen.files import check_writable
         from lastseen.formats import find_format
 
-        wanted = (
-            (self.figure, PICTURES),
-            (self.filmstrip, PICTURES),
-            (self.cutout, FILMS),
-            (self.report, PAGES),
-        )
-        for path, endings in wanted:
-            if path is not None:
-                check_writable(path, endings)
-        for path in self.save:
-            find_format(None, path)
-            check_writable(path)
+        for option, path in self._named():
+            if option == "--save":
+                find_format(None, path)
+            check_writable(path, ENDINGS.get(option, ()))
 
-    def write(self, answer: Answer, *, every: bool = True) -> None:
-        """Pictures show the last sighting; data files contain that one, or `every` one."""
+    def check_apart(self, inputs: Iterable[Path]) -> None:
+        """Raise OutputError if one is an input, or another output."""
+        from lastseen.files import check_apart
+
+        check_apart(self._named(), inputs)
+
+    def write(self, answer: Answer, *, every: bool = True, original: Original | None = None) -> list[str]:
+        """Write all that can be written, and return why the others could not be, a line each.
+
+        Pictures show the last sighting; data files contain that one, or `every` one. `original` opens the
+        video to draw on where the answer has only facts about it.
+        """
         from lastseen.formats import write_answer
-        from lastseen.render import write_cutout, write_figure, write_filmstrip, write_report
 
-        if self.figure is not None:
-            write_figure(self.figure, answer)
-        if self.report is not None:
-            write_report(self.report, answer)
-        if answer.found and self.filmstrip is not None:
-            write_filmstrip(self.filmstrip, answer)
-        if answer.found and self.cutout is not None:
-            write_cutout(self.cutout, answer)
-        for path in self.save:
-            write_answer(path, answer if every else answer.only_last())
+        failures: dict[str, None] = {}  # a missing video is told once, not for every picture
+        for option, path in self._named():
+            try:
+                if option == "--save":
+                    write_answer(path, answer if every else answer.only_last())
+                elif answer.found or option in ALSO_OF_GUESSES:
+                    _draw(option, path, answer if original is None else original())
+            except LastSeenError as error:
+                failures[str(error)] = None
+        return list(failures)
+
+    def _named(self) -> list[tuple[str, Path]]:
+        """Each output with its option."""
+        single = [(option, getattr(self, option.removeprefix("--"))) for option in ENDINGS]
+        return [
+            *((option, path) for option, path in single if path is not None),
+            *(("--save", path) for path in self.save),
+        ]
+
+
+def _draw(option: str, path: Path, answer: Answer) -> None:
+    from lastseen import render
+
+    {
+        "--picture": render.write_picture,
+        "--video": render.write_video,
+        "--figure": render.write_figure,
+        "--report": render.write_report,
+        "--filmstrip": render.write_filmstrip,
+        "--cutout": render.write_cutout,
+    }[option](path, answer)

@@ -6,6 +6,7 @@ Options that are usually set once also read an environment variable (LASTSEEN_..
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastseen.cli.terminal import make_printable, raw
 from lastseen.errors import LastSeenError
+from lastseen.files import one_line
 
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
@@ -148,6 +151,11 @@ def open_localizer(
     return localizer
 
 
+def model_files(weights: Path | None) -> list[Path]:
+    """Inputs that no output may replace."""
+    return list(weights.iterdir()) if weights is not None and weights.is_dir() else []
+
+
 @contextmanager
 def progress_bar(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Also logs the time taken, if anything was done."""
@@ -173,15 +181,17 @@ def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True))
-    task = bar.add_task(what, total=None)
+    title = TextColumn(one_line(what), markup=False)
+    columns = (title, BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(file=raw(sys.stderr)))
+    task, before = bar.add_task(what, total=None), (sys.stdout, sys.stderr)
     started = False
 
     def show(done: int, total: int) -> None:
         nonlocal started
         if not started:  # created late: an error before the work begins prints one line, no bar
             bar.start()
+            make_printable()  # the bar has put streams of its own there
             started = True
         bar.update(task, completed=done, total=total)
 
@@ -190,6 +200,7 @@ def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
     finally:
         if started:
             bar.stop()
+            sys.stdout, sys.stderr = before
 
 
 @contextmanager

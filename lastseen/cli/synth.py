@@ -47,6 +47,7 @@ def synth(
     Stopped? The same command goes on where it was.
     """
     from lastseen.engine.devices import best_device, checked_device
+    from lastseen.files import check_apart
     from lastseen_synth.dataset_writer import settings_from, write_dataset
     from lastseen_synth.library import checked_split, open_library
     from lastseen_synth.preview import write_preview
@@ -55,6 +56,8 @@ def synth(
     open_split = partial(open_library, checked_split(split), assets, scans)
     where = checked_device(device) if device else best_device()
     if preview:
+        given = [path for folder in (assets, scans) if folder is not None for path in folder.rglob("*")]
+        check_apart([("", out)], given)
         write_preview(out, open_split(), seed=seed, settings=settings, device=where)
         _say({"preview": str(out)}, f"Look at {out}.", as_json)
         return

@@ -19,7 +19,7 @@ from lastseen.datasets import AbsentQuestion, Annotations, ClipAnnotation, Quest
 from lastseen.datasets.vq2d import find_videos
 from lastseen.errors import AnnotationError, OutputError
 from lastseen.evaluate.challenge import build_predictions, write_predictions
-from lastseen.files import check_writable
+from lastseen.files import check_apart, check_writable
 from lastseen.localizer import Localizer
 from lastseen.query import Query
 from lastseen.track import ResponseTrack
@@ -44,11 +44,12 @@ def run_benchmark(
     """
     out = Path(out)
     check_writable(out, (".json",))
+    check_apart([("", out), ("", _journal_of(out))], [annotations.path])
     if out.exists():
         raise OutputError(f"{out} exists; remove it or choose another name (nothing was run)")
     sections = find_videos(annotations, videos)
     by_clip = _absent_by_clip(absent, sections, annotations)
-    journal = _Journal(out.with_name(out.name + ".partial"), _fingerprint(localizer, annotations, absent))
+    journal = _Journal(_journal_of(out), _fingerprint(localizer, annotations, absent))
     answers: dict[tuple[str, str], ResponseTrack] = {}
     absent_scores: dict[str, float] = {}
     for number, (clip, section) in enumerate(sections):
@@ -66,6 +67,10 @@ def run_benchmark(
     write_predictions(predictions, out)
     journal.path.unlink()
     return predictions
+
+
+def _journal_of(out: Path) -> Path:
+    return out.with_name(out.name + ".partial")
 
 
 def answer_clip(

@@ -46,12 +46,11 @@ FORMATS = {
 
 def write_answer(path: str | os.PathLike[str], answer: Answer, format: str | None = None) -> None:
     """Write an answer in the format named, or else the one that the file's name ends in."""
-    from lastseen.files import whole_file
+    from lastseen.files import check_apart, write_whole
 
     chosen = find_format(format, path)
-    text = format_answer(answer, chosen.name)
-    with whole_file(path) as building:
-        building.write_bytes(text.encode())  # bytes: line ends stay as the format wants them
+    check_apart([("", path)], [answer.video.path])
+    write_whole(path, format_answer(answer, chosen.name).encode())
 
 
 def format_answer(answer: Answer, format: str) -> str:

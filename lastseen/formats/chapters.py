@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lastseen.answer import Answer
+from lastseen.files import one_line
 
 
 def chapters(answer: Answer) -> str:
@@ -29,5 +30,5 @@ def _ms(time_s: float) -> int:
 
 def _plain(text: str) -> str:
     """One line with markup escaped and without an arrow, which would begin a cue."""
-    one_line = " ".join(text.split())
-    return one_line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    words = one_line(" ".join(text.split()))
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

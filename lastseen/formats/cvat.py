@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from lastseen.answer import Answer
+from lastseen.files import one_line
 from lastseen.formats.answer_json import PlacedBox, frame_after, frame_count, placed
 
 
@@ -23,7 +24,8 @@ def cvat(answer: Answer) -> str:
     _text(task, "start_frame", "0")
     _text(task, "stop_frame", str(frame_count(video) - 1))
     label = ET.SubElement(ET.SubElement(task, "labels"), "label")
-    _text(label, "name", answer.label)
+    name = one_line(answer.label)
+    _text(label, "name", name)
     _text(label, "type", "rectangle")
     ET.SubElement(label, "attributes")
     size = ET.SubElement(task, "original_size")
@@ -31,7 +33,7 @@ def cvat(answer: Answer) -> str:
     _text(size, "height", str(video.height))
     _text(task, "source", video.path.name)
     for number, track in enumerate(answer.sightings):
-        element = ET.SubElement(root, "track", {"id": str(number), "label": answer.label, "source": "auto"})
+        element = ET.SubElement(root, "track", {"id": str(number), "label": name, "source": "auto"})
         boxes = placed(video, track)
         for box in boxes:
             _box(element, box, box.frame, outside=False)
@@ -59,4 +61,4 @@ def _box(track: ET.Element, box: PlacedBox, frame: int, *, outside: bool) -> Non
 
 
 def _text(parent: ET.Element, name: str, text: str) -> None:
-    ET.SubElement(parent, name).text = text
+    ET.SubElement(parent, name).text = one_line(text)

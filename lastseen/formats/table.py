@@ -6,6 +6,7 @@ import csv
 import io
 
 from lastseen.answer import Answer
+from lastseen.files import one_line
 from lastseen.formats.answer_json import placed
 
 COLUMNS = ("video", "track", "score", "frame", "time", "x1", "y1", "x2", "y2")
@@ -16,9 +17,10 @@ def table(answer: Answer) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
+    name = one_line(answer.video.path.name)
     for number, track in enumerate(answer.sightings, 1):
         for box in placed(answer.video, track):
             corners = (box.x, box.y, box.x + box.width, box.y + box.height)
-            row = (answer.video.path.name, number, round(track.score, 4), box.frame, round(box.time_s, 6))
+            row = (name, number, round(track.score, 4), box.frame, round(box.time_s, 6))
             writer.writerow((*row, *(round(v, 3) for v in corners)))
     return text.getvalue()

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lastseen.errors import QueryError
+from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
@@ -35,7 +36,7 @@ def answers_dict(
 def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
     lines = []
     for name, answers in found.items():
-        before = f"{name}: " if len(found) > 1 else ""
+        before = f"{one_line(name)}: " if len(found) > 1 else ""
         seen = [answer for answer in answers if answer.found]
         for answer in seen:
             video = _indexed(answer)
@@ -52,8 +53,12 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
                 guess = answer.best_guess
                 score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
-                lines.append(f"{before}The best guess is {video.name}, {when} ({score}).")
-            lines += [f"{before}{line}" for line in (_missing(answer), *answer.damage, _doubt(video)) if line]
+                lines.append(f"{before}The best guess is {one_line(video.name)}, {when} ({score}).")
+            lines += [
+                f"{before}{one_line(line)}"
+                for line in (_missing(answer), *answer.damage, _doubt(video))
+                if line
+            ]
     return "\n".join(lines)
 
 
@@ -67,7 +72,7 @@ def _missing(answer: Answer) -> str:
     """What was not done because the video file is missing."""
     if not answer.video_missing:
         return ""
-    name = _indexed(answer).name
+    name = one_line(_indexed(answer).name)
     if "zoom" in answer.steps:
         return f"{name} is not there to take masks from: boxes are the model's."
     return f"{name} is not there to zoom in: first pass only."
@@ -120,7 +125,7 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         state = "" if video.complete else f", {state_of(video)}"
         doubt = " (the index's date cannot be right)" if video.date_is_doubtful else ""
         date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{doubt}"
-        rows.append(f"{video.name}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
+        rows.append(f"{one_line(video.name)}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
     return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])
 
 
@@ -168,7 +173,7 @@ def _indexed(answer: Answer) -> IndexedVideo:
 def _sentence(video: IndexedVideo, track: ResponseTrack, seen: str) -> str:
     when = video.time_of(track.end).strftime("%Y-%m-%d at %H:%M:%S")
     span = f"{clock(track.start)} to {clock(track.end)}"
-    return f"{seen} on {when}, in {video.name} from {span}, score {track.score:.2f}."
+    return f"{seen} on {when}, in {one_line(video.name)} from {span}, score {track.score:.2f}."
 
 
 def _place(video: IndexedVideo, track: ResponseTrack) -> str:

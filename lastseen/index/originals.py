@@ -67,8 +67,17 @@ def check_unchanged(index: IndexFolder, video: IndexedVideo) -> IndexedVideo:
 
 
 def known_by_path(index: IndexFolder, path: Path) -> IndexedVideo | None:
+    check_name(path)
     known = index.catalogue.videos(source=str(path))
     return check_unchanged(index, known[-1]) if known and is_there(path) else None
+
+
+def check_name(path: Path) -> None:
+    """Raise VideoError for a name that the catalogue cannot hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise VideoError(f"{path}: its name is not text, so it cannot be remembered; rename it") from None
 
 
 def entered(

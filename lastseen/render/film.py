@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lastseen.answer import Answer
+from lastseen.files import check_apart
 from lastseen.render.still import draw_answer
 from lastseen.render.subject import thing_of, track_of, video_of
 from lastseen.render.words import clock
@@ -20,6 +21,7 @@ FASTEST = 30.0  # frames per second, at most
 
 def write_video(path: str | os.PathLike[str], answer: Answer, margin_s: float = MARGIN_S) -> None:
     """The track with its boxes and a margin before and after, at the video's frame rate."""
+    check_apart([("", path)], [answer.video.path])
     _write(path, video_of(answer), track_of(answer), margin_s, boxes=True, thing=thing_of(answer))
 
 
@@ -27,6 +29,7 @@ def write_cutout(
     path: str | os.PathLike[str], answer: Answer, margin_s: float = MARGIN_S, *, boxes: bool = False
 ) -> None:
     """The track and a margin before and after, without boxes unless `boxes`, and without sound."""
+    check_apart([("", path)], [answer.video.path])
     _write(path, video_of(answer), track_of(answer), margin_s, boxes=boxes, thing=None)
 
 

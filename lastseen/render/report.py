@@ -17,7 +17,7 @@ from PIL import Image
 
 from lastseen import __version__
 from lastseen.answer import Answer
-from lastseen.files import whole_file
+from lastseen.files import check_apart, one_line, write_whole
 from lastseen.render.curve import score_curve
 from lastseen.render.moments import Moment, moments
 from lastseen.render.subject import thing_of, video_of
@@ -34,7 +34,7 @@ def report_html(answer: Answer, *, truth: ResponseTrack | None = None) -> str:
     """The page; the last sighting is shown, or else the best guess."""
     video, thing, shown = video_of(answer), thing_of(answer), answer.shown
     title = headline(answer)
-    parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">in {escape(video.path.name)}</p>']
+    parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">in {escape(one_line(video.path.name))}</p>']
     parts.append(_answer(video, shown[-1] if shown else None, thing, truth))
     if answer.curve is not None:
         curve = score_curve(answer, truth)
@@ -51,9 +51,8 @@ def report_html(answer: Answer, *, truth: ResponseTrack | None = None) -> str:
 
 
 def write_report(path: str | os.PathLike[str], answer: Answer, *, truth: ResponseTrack | None = None) -> None:
-    page = report_html(answer, truth=truth)
-    with whole_file(path) as building:
-        building.write_text(page, encoding="utf-8")
+    check_apart([("", path)], [answer.video.path])
+    write_whole(path, report_html(answer, truth=truth).encode())
 
 
 def data_uri(picture: Image.Image) -> str:
@@ -118,7 +117,8 @@ def _table(tracks: Sequence[ResponseTrack]) -> str:
 
 def _facts(answer: Answer) -> str:
     video = answer.video
-    facts = [("Video", f"{video.path.name}, {video.width}x{video.height}, {clock(video.duration_s)}")]
+    name = one_line(video.path.name)
+    facts = [("Video", f"{name}, {video.width}x{video.height}, {clock(video.duration_s)}")]
     if answer.curve is not None:
         facts.append(("Searched", f"{len(answer.curve)} frames, {answer.curve.fps:g} a second"))
     if answer.model:

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 from lastseen.answer import Answer
 from lastseen.box import Box
+from lastseen.files import check_apart
 from lastseen.render.canvas import BLACK, WHITE, YELLOW, font, outline, save_picture
 from lastseen.render.subject import thing_of, track_of, video_of
 from lastseen.render.words import clock
@@ -38,6 +39,7 @@ def draw_answer(
 
 def write_picture(path: str | os.PathLike[str], answer: Answer) -> None:
     """The last frame of the track, with its box."""
+    check_apart([("", path)], [answer.video.path])
     track, thing = track_of(answer), thing_of(answer)
     image = video_of(answer).frame_at(track.end).image
     caption = f"last seen {clock(track.end)}   score {track.score:.2f}"

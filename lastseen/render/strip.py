@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from lastseen.answer import Answer
+from lastseen.files import check_apart
 from lastseen.render.canvas import MUTED, Canvas, fitted, save_picture
 from lastseen.render.moments import moments
 from lastseen.render.subject import thing_of, track_of, video_of
@@ -58,4 +59,5 @@ def write_filmstrip(
     truth: ResponseTrack | None = None,
     scale: float = 1.0,
 ) -> None:
+    check_apart([("", path)], [answer.video.path])
     save_picture(path, draw_filmstrip(answer, count=count, truth=truth, scale=scale))

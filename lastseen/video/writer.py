@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from lastseen.errors import OutputError
+from lastseen.files import sync
 
 if TYPE_CHECKING:
     from typing import Self
@@ -81,8 +82,17 @@ class VideoWriter:
             self._container.mux(self._stream.encode(frame))
             if frame is None:
                 self._container.close()
+                sync(self._part)
+                self._check()
                 self._part.replace(self.path)
         except (self._av.FFmpegError, OSError) as error:
             raise OutputError(
-                f"{self.path}: {error.strerror}; check the disk and who may write there"
+                f"{self.path}: {error.strerror or error}; check the disk and who may write there"
             ) from None
+
+    def _check(self) -> None:
+        """Whether all frames are in the file, as a reader sees it."""
+        with self._av.open(f"file:{self._part.absolute()}", format="mp4") as written:
+            found = sum(1 for packet in written.demux(video=0) if packet.size)
+        if found != self._count:
+            raise OSError(f"only {found} of {self._count} frames could be written")

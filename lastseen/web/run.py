@@ -65,7 +65,9 @@ class _Server(uvicorn.Server):
 
 def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:
     """uvicorn with the application's limits; the page needs no WebSocket."""
-    return uvicorn.Config(app, http=limited(app.state.limits), ws="none", access_log=False, **options)
+    return uvicorn.Config(
+        app, http=limited(app.state.limits), ws="none", access_log=False, use_colors=False, **options
+    )
 
 
 def run(app: FastAPI, listening: socket.socket, *, open_page: str | None = None) -> None:

@@ -225,3 +225,25 @@ def test_help_opens_with_an_example_and_does_not_wait_for_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Example: lastseen find desk.jpg walk.mp4 --box 120,80,240,200" in done.stdout
+
+
+def test_malformed_weights_are_one_line_in_every_command(run, folder, tmp_path):
+    """What can be wrong with such files is in tests/test_weights.py; here: every door that leads there."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model": "vqloc", "backbone": {"dim": "wide"}}')
+    (model / "model.safetensors").write_bytes(b"\x00" * 20)
+    (tmp_path / "tiny.pt").write_bytes(b"PK\x03\x04")
+    files, set_ = (folder / "thing.png", folder / "walk.mp4"), ("--annotations", "no.json", "--videos", ".")
+    for words in (
+        ("find", *files, "--weights", model),
+        ("index", files[1], "--index", tmp_path / "index", "--weights", model),
+        ("affinity", *files, "--at", "1", "--out", tmp_path / "o.png", "--weights", model),
+        ("calibrate", model, *set_),
+        ("convert", tmp_path / "tiny.pt", tmp_path / "out"),
+        ("models", "add", "mobile-sam", "--from", tmp_path / "tiny.pt"),
+        ("train", tmp_path / "run", "--recipe", "tiny", "--set", f"backbone={tmp_path / 'tiny.pt'}"),
+    ):
+        status, out, err = run(*words)
+        assert (status, out) == (2, "") and one_line(err) and "internal error" not in err, (words, err)
+        assert str(model) in err or "tiny.pt" in err, words

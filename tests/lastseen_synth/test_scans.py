@@ -1,6 +1,7 @@
 """A user's own OBJ scans: reading, families, and errors in one line."""
 
 import hashlib
+import os
 
 import pytest
 import torch
@@ -145,3 +146,16 @@ def test_scans_with_missing_or_bad_parts_are_named(tmp_path):
     (tmp_path / "Cup" / "model.obj").write_text("# nothing\n")
     with pytest.raises(SynthError, match="has no vertices"):
         read_scans(tmp_path)
+
+
+def test_a_texture_is_a_png_or_jpeg_whatever_its_name(tmp_path):
+    """Pillow would run Ghostscript for this one."""
+    write_scan(tmp_path, "Cup")
+    Image.new("RGB", (8, 8)).save(tmp_path / "Cup" / "texture.png", "EPS")
+    (asset,) = read_scans(tmp_path).assets
+    with pytest.raises(SynthError, match=r"texture\.png cannot be read as a picture"):
+        asset.load()
+    os.mkfifo(tmp_path / "Cup" / "a.png")
+    (tmp_path / "Cup" / "texture.png").unlink()
+    with pytest.raises(SynthError, match="has no picture"):
+        asset.load()

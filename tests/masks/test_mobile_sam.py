@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models import randomised
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from lastseen.box import Box
@@ -201,6 +202,44 @@ def test_errors_say_how_to_get_the_weights(published, tmp_path):
     with pytest.raises(WeightsError, match=f"cannot be read, or is damaged; .*{how}"):
         add_mobile_sam(tmp_path / "broken.tar.gz")
     assert not (tmp_path / "models").exists()
+
+
+def test_any_damage_to_a_package_or_to_the_converted_file_is_one_line(published, tmp_path):
+    with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as archive:
+        archive.add(published, "p/mobile_sam.pt")
+    with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as package:
+        package.write(published, "p/mobile_sam.pt")
+    kept = add_mobile_sam(published) / "model.safetensors"
+    rng, refused = np.random.default_rng(0), 0
+    for path, read in (
+        (tmp_path / "p.tar.gz", lambda: add_mobile_sam(tmp_path / "p.tar.gz")),
+        (tmp_path / "p.zip", lambda: add_mobile_sam(tmp_path / "p.zip")),
+        (kept, load_mobile_sam),
+    ):
+        sound = path.read_bytes()
+        for _ in range(60):
+            content = bytearray(sound)
+            ends = [rng.integers(0, 200), len(content) - 1 - rng.integers(0, 100), rng.integers(len(content))]
+            for at in ends:
+                content[at] = rng.integers(256)
+            path.write_bytes(content[: rng.integers(len(content))] if rng.random() < 0.2 else content)
+            try:
+                read()
+            except WeightsError as error:
+                refused += 1
+                assert "\n" not in str(error) and str(path) in str(error)
+        path.write_bytes(sound)
+        read()
+    assert refused > 100
+
+
+def test_a_converted_file_with_numbers_that_are_none_is_refused(published):
+    file = add_mobile_sam(published) / "model.safetensors"
+    state = load_file(file)
+    name = next(name for name, value in state.items() if value.ndim > 1)
+    save_file({**state, name: torch.full_like(state[name], torch.nan)}, file)
+    with pytest.raises(WeightsError, match="values that are no numbers"):
+        load_mobile_sam()
 
 
 def seeded_picture() -> torch.Tensor:
