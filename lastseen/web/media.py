@@ -24,6 +24,7 @@ from lastseen.index.catalogue import LIVE
 from lastseen.index.lock import locked
 from lastseen.index.originals import ENDINGS, check_unchanged
 from lastseen.video import Video
+from lastseen.video.containers import is_video_container
 
 GIB = 2**30
 SPARE_BYTES = 200_000_000  # disk space that uploads leave free
@@ -283,16 +284,6 @@ def safe_name(name: str) -> str:
     if not dot:
         stem, ending = ending, ""
     return f"{stem[:80].strip(' .') or 'video'}{dot}{ending[:8]}"
-
-
-def is_video_container(head: bytes) -> bool:
-    """Whether the first bytes are those of a known video container."""
-    starts = (b"\x1aE\xdf\xa3", b"OggS", b"FLV\x01", b"0&\xb2u", b"\0\0\x01\xba", b"\0\0\x01\xb3")
-    is_mp4 = head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip", b"styp")
-    is_avi = head[:4] == b"RIFF" and head[8:12] == b"AVI "
-    # MPEG transport streams have a sync byte every 188 bytes, those of camcorders every 192.
-    is_ts = head[:1] == b"G" == head[188:189] or head[4:5] == b"G" == head[196:197]
-    return head.startswith(starts) or is_mp4 or is_avi or is_ts
 
 
 def _entry(video: IndexedVideo) -> Entry:
