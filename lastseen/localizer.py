@@ -30,6 +30,7 @@ from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
+from lastseen.video.unreadable import Unreadable
 from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
 
 TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
@@ -166,10 +167,15 @@ class Localizer:
         """As `ask`; the video is decoded and encoded once for all queries."""
         encoded = [self.encode_query(query) for query in queries]
         ends = [self.frames_searched(video, query) for query in queries]
-        pieces = self.encoded(video, 0, max(ends), progress)
+        unreadable = Unreadable(video, max(ends))
+        pieces = self.encoded(video, 0, max(ends), progress, unreadable)
         predictions = self.predict_encoded(video, pieces, encoded, ends)
         refined = self.refine_encoded(video, encoded, predictions)
-        return [self.answer(video, *of_query) for of_query in zip(queries, predictions, refined)]
+        missing = unreadable.count + max(ends) - max(map(len, predictions))
+        return [
+            self.answer(video, *of_query, unreadable_s=missing / self.fps)
+            for of_query in zip(queries, predictions, refined)
+        ]
 
     def refine(
         self, video: Video, queries: Sequence[Query], predictions: Sequence[FramePredictions]
@@ -195,6 +201,7 @@ class Localizer:
         *,
         first: int = 0,
         skipped: Collection[str] = (),
+        unreadable_s: float = 0.0,
     ) -> Answer:
         """The Answer made from refined evidence, which begins at frame `first` of the video."""
         seen, guess = self.procedure.tracks(evidence)
@@ -216,6 +223,7 @@ class Localizer:
             model=self.model.title,
             threshold=self.rule.confidence.threshold,
             steps=tuple(step.name for step in self.rule.refinement if step.name not in skipped),
+            unreadable_s=unreadable_s,
         )
 
     def predict(
@@ -224,7 +232,9 @@ class Localizer:
         """The model's output before refinement: a box and a logit for every frame, for each query."""
         ends = [self.frames_searched(video, query) for query in queries]
         encoded = [self.encode_query(query) for query in queries]
-        return self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), encoded, ends)
+        unreadable = Unreadable(video, max(ends))
+        pieces = self.encoded(video, 0, max(ends), progress, unreadable)
+        return self.predict_encoded(video, pieces, encoded, ends)
 
     @torch.inference_mode()
     def predict_encoded(
@@ -305,12 +315,17 @@ class Localizer:
             yield clip
 
     def encoded(
-        self, video: Video, start: int, end: int, progress: Progress | None = None
+        self,
+        video: Video,
+        start: int,
+        end: int,
+        progress: Progress | None = None,
+        unreadable: Unreadable | None = None,
     ) -> Iterator[Tensor]:
         """Features of the frames [start, end), a batch at a time; `start` is a multiple of `batch`.
 
         A frame has the same position in a batch of the same size wherever encoding begins and ends, so its
-        features are bit-identical.
+        features are bit-identical. `unreadable` counts those that could not be decoded.
         """
         if start % self.batch:
             raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
@@ -319,6 +334,8 @@ class Localizer:
         with closing(video.frames(self.fps, **span, ahead=self.batch)) as frames:
             for frame in frames:
                 pictures.append(frame.image)
+                if unreadable:
+                    unreadable.add(frame)
                 if len(pictures) == self.batch or frame.index == end - 1:
                     yield self.encode_pictures(pictures)
                     pictures = []

@@ -174,7 +174,7 @@ def _ask_video(
     allow_truncated: bool,
     quiet: bool,
 ) -> bool:
-    from lastseen.render import answer_dict, answer_text
+    from lastseen.render import answer_dict, answer_text, unreadable_words
     from lastseen.video import Video
 
     video = Video(path, allow_truncated=allow_truncated)
@@ -192,6 +192,8 @@ def _ask_video(
         texts.append(
             text if len(queries) == 1 else "\n".join(f"{name}: {line}" for line in text.splitlines())
         )
+    if as_json and answers[0].unreadable_s and not quiet:
+        print(f"note: {unreadable_words(answers[0].unreadable_s)}", file=sys.stderr)
     if not as_json:
         print("\n".join(texts))
     elif request.things:

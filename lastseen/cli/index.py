@@ -223,6 +223,7 @@ def _facts(index: Index, done: Recording) -> dict[str, Any]:
         "frames": video.frames - video.first,
         "bytes": index.size_bytes(video),
         "lost_frames": done.skipped,
+        "unreadable_frames": video.unreadable,
     }
 
 
@@ -233,6 +234,12 @@ def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     name = facts["name"]
     if facts["lost_frames"] and not quiet:
         print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
+    if facts["unreadable_frames"] and not quiet:
+        print(
+            f"note: {facts['unreadable_frames']} of {facts['frames']} frames of {name} could not be decoded; "
+            "what was in view then is not known",
+            file=sys.stderr,
+        )
     if as_json:
         return
     if facts["outcome"] == BUSY:

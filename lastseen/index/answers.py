@@ -10,7 +10,7 @@ from lastseen.errors import QueryError
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.catalogue import IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.render.words import clock
+from lastseen.render.words import clock, unreadable_words
 from lastseen.track import ResponseTrack
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
                 lines.append(f"{before}The best guess is {video.name}, {when} ({score}).")
             if missing := left_out(answer):
                 lines.append(f"{before}{missing}")
+            if answer.unreadable_s:
+                lines.append(f"{before}note: {unreadable_words(answer.unreadable_s, video.name)}")
     return "\n".join(lines)
 
 
@@ -86,6 +88,7 @@ def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, A
                 "keep": video.keep,
                 "first_frame": video.first,
                 "frames": video.frames - video.first,
+                "unreadable_frames": video.unreadable,
                 "complete": video.complete,
                 "bytes": index.size_bytes(video),
             }
@@ -104,6 +107,8 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         total += size
         length = clock((video.frames - video.first) / fps)
         state = "" if video.complete else f", {state_of(video)}"
+        if video.unreadable:
+            state += f", {video.unreadable / fps:.1f} s unreadable"
         date = video.time_of(0.0).strftime("%Y-%m-%d %H:%M")
         rows.append(f"{video.name}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
     return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])

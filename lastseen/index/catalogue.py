@@ -45,7 +45,8 @@ CREATE TABLE videos (
     compact_bytes INTEGER,
     first INTEGER NOT NULL DEFAULT 0,
     frames INTEGER NOT NULL DEFAULT 0,
-    complete INTEGER NOT NULL DEFAULT 0
+    complete INTEGER NOT NULL DEFAULT 0,
+    unreadable INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE blocks (
     video INTEGER NOT NULL REFERENCES videos ON DELETE CASCADE,
@@ -83,6 +84,7 @@ class IndexedVideo:
     first: int  # frames before this one were dropped
     frames: int  # one past the last stored frame
     complete: bool
+    unreadable: int = 0  # frames that could not be decoded; the one before each stands for it
 
     @property
     def path(self) -> Path:

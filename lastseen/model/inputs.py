@@ -150,7 +150,10 @@ def _middles_inside(low: Tensor, high: Tensor, count: int) -> Tensor:
 
 def resized(pictures: Tensor, width: int, height: int) -> Tensor:
     """[n, h, w, 3] uint8 -> [n, 3, height, width] in [0, 1], anti-aliased."""
-    planes = rearrange(pictures, "n h w c -> n c h w").float() / 255
+    together = max(1, AT_ONCE_PX // (pictures.shape[1] * pictures.shape[2]))
+    if len(pictures) > together:  # as floats, large pictures would take gigabytes
+        return torch.cat([resized(part, width, height) for part in pictures.split(together)])
+    planes = rearrange(pictures, "n h w c -> n c h w").float().div_(255)
     if planes.shape[-2:] == (height, width):
         return planes
     return F.interpolate(planes, (height, width), mode="bilinear", antialias=True).clamp(0, 1)

@@ -19,7 +19,7 @@ from lastseen.formats import FORMATS, format_answer
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.answers import left_out
 from lastseen.index.catalogue import IndexedVideo
-from lastseen.render import write_filmstrip, write_picture, write_report, write_video
+from lastseen.render import unreadable_words, write_filmstrip, write_picture, write_report, write_video
 from lastseen.web.jobs import DONE, Job, Jobs
 from lastseen.web.media import Busy, Missing, Shelf, safe_name, video_id
 from lastseen.web.work import Picture, Request, Result, Work, curve_dict
@@ -63,7 +63,7 @@ class Seen(BaseModel):
     """`answer` keeps the schema lastseen/answer@1, every occurrence in it; `curve` is for drawing.
 
     `steps` are the refinement steps that were run; `left_out` says in words what was not done because the
-    video file is missing.
+    video file is missing, and how much of the video could not be decoded.
     """
 
     video: str
@@ -172,7 +172,7 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
                     seen_at=dates[1],
                     answer=answer_dict(one),
                     steps=list(one.steps),
-                    left_out=left_out(one),
+                    left_out=_left_out(one),
                     curve=curve_dict(one),
                 )
             )
@@ -230,6 +230,11 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work) -> APIRouter:
         return FileResponse(path, filename=path.name, background=done)
 
     return routes
+
+
+def _left_out(answer: Answer) -> str:
+    unreadable = f"{unreadable_words(answer.unreadable_s)}." if answer.unreadable_s else ""
+    return " ".join(filter(None, (left_out(answer), unreadable)))
 
 
 async def _changes(jobs: Jobs, only: str | None) -> AsyncIterator[str]:
