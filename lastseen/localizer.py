@@ -17,7 +17,7 @@ from torch import Tensor
 from lastseen.access import VideoAccess, VideoFeatures
 from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.box import Box
-from lastseen.clips import Clip, cut
+from lastseen.clips import Clip, FrameBuffer, cut
 from lastseen.engine import DEFAULT, Engine, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
@@ -171,11 +171,9 @@ class Localizer:
         pieces = self.encoded(video, 0, max(ends), progress, unreadable)
         predictions = self.predict_encoded(video, pieces, encoded, ends)
         refined = self.refine_encoded(video, encoded, predictions)
-        missing = unreadable.count + max(ends) - max(map(len, predictions))
-        return [
-            self.answer(video, *of_query, unreadable_s=missing / self.fps)
-            for of_query in zip(queries, predictions, refined)
-        ]
+        missing_s = (unreadable.count + max(ends) - max(map(len, predictions))) / self.fps
+        said = zip(queries, predictions, refined)
+        return [self.answer(video, *of_query, unreadable_s=missing_s) for of_query in said]
 
     def refine(
         self, video: Video, queries: Sequence[Query], predictions: Sequence[FramePredictions]
@@ -232,8 +230,7 @@ class Localizer:
         """The model's output before refinement: a box and a logit for every frame, for each query."""
         ends = [self.frames_searched(video, query) for query in queries]
         encoded = [self.encode_query(query) for query in queries]
-        unreadable = Unreadable(video, max(ends))
-        pieces = self.encoded(video, 0, max(ends), progress, unreadable)
+        pieces = self.encoded(video, 0, max(ends), progress, Unreadable(video, max(ends)))
         return self.predict_encoded(video, pieces, encoded, ends)
 
     @torch.inference_mode()
@@ -246,13 +243,13 @@ class Localizer:
     ) -> list[FramePredictions]:
         """As `predict`, from features (`encoded`) in pieces of any length and encoded views (`encode_query`);
         each query is searched for in the frames before its entry in `ends`."""
-        found = [_FrameBuffer(end, self.device) for end in ends]
+        found = [FrameBuffer(end, self.device) for end in ends]
         here = (piece.to(self.device) for piece in features)  # moved once for all queries
         for start, run, first, last in self.clips(here, self.clips_at_once):
             for one, end, views in zip(found, ends, queries):
                 if start + first < end:
                     for part in self._localized(run, views, first, last, end - start):
-                        one.add(part)
+                        one.add(part.boxes, part.logits)
         letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(
@@ -356,9 +353,7 @@ class Localizer:
         step = next((step for step in self.rule.refinement if isinstance(step, Mask)), None)
         encoded = []
         for view in query.views:
-            mask = view.mask
-            if mask is None and step:
-                mask = step.of_view(view, self.segment)
+            mask = step.of_view(view, self.segment) if step and view.mask is None else view.mask
             picture, known = (
                 None if pixels is None else torch.from_numpy(np.ascontiguousarray(pixels))
                 for pixels in (view.picture, mask)
@@ -398,20 +393,6 @@ class Localizer:
         best = logits.argmax(0)
         frames = torch.arange(logits.shape[1], device=best.device)
         return Predictions(boxes[best, frames].float(), logits[best, frames].float())
-
-
-class _FrameBuffer:
-    """Collects boxes and logits in frame order. Allocated once: many small tensors between a clip's large
-    ones would fragment the heap over hours of video."""
-
-    def __init__(self, frames: int, device: torch.device) -> None:
-        self.boxes, self.logits = torch.empty(frames, 4, device=device), torch.empty(frames, device=device)
-        self.count = 0
-
-    def add(self, part: Predictions) -> None:
-        place = slice(self.count, self.count + len(part.logits))
-        self.boxes[place], self.logits[place] = part.boxes, part.logits
-        self.count = place.stop
 
 
 def _do_nothing() -> None:

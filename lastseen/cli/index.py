@@ -135,6 +135,7 @@ def add(
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import expanded
     from lastseen.index.originals import shard as part_of
+    from lastseen.video.containers import head_of
     from lastseen.video.sources import is_live, without_password
 
     if keep not in ("full", "compact"):
@@ -150,9 +151,8 @@ def add(
     moment = None if recorded is None else parse_moment(recorded)[1]
     if recorded is not None and moment is None:
         raise IndexStoreError(f"--recorded {recorded}: expected a date and time like '2026-11-15 10:30'")
-    for source in sources:
-        if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
-            raise VideoError(f"{source}: no such file; give a video file you may read")
+    if len(sources) == 1 and not is_live(sources[0]) and not follow:
+        head_of(Path(sources[0]))  # errors come before the model is loaded
     localizer = open_localizer(weights, False, None, device, quiet, engine or engine_of(folder))
     failed = 0
     with open_index(folder, create=True) as index:

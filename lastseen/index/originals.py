@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lastseen.errors import IndexStoreError, VideoError
+from lastseen.errors import IndexStoreError
 from lastseen.index.catalogue import GROWING, RECORDED, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.video import Video
+from lastseen.video.containers import is_folder, unreadable_file
 from lastseen.video.sources import is_live, recorded_at
 
 ENDINGS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".3gp")
@@ -21,8 +22,11 @@ def expanded(paths: Sequence[str]) -> list[str]:
     """Files and addresses without duplicates; a folder is replaced by the videos in it and below."""
     found: dict[str, None] = {}
     for path in paths:
-        if not is_live(path) and Path(path).is_dir():
-            inside = sorted(p for p in Path(path).rglob("*") if p.suffix.lower() in ENDINGS)
+        if not path:
+            raise IndexStoreError("an empty name is no video; give a file, a folder or an address")
+        if not is_live(path) and is_folder(Path(path)):
+            named = (p for p in Path(path).rglob("*") if p.suffix.lower() in ENDINGS)
+            inside = sorted(p for p in named if not is_folder(p))
             if not inside:
                 raise IndexStoreError(f"{path}: no videos in this folder")
             found.update(dict.fromkeys(str(p.absolute()) for p in inside))
@@ -68,7 +72,7 @@ def sha256_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read") from None
+        raise unreadable_file(path, error) from None
 
 
 def known_by_path(index: IndexFolder, path: Path) -> IndexedVideo | None:

@@ -24,6 +24,7 @@ from lastseen.index.originals import (
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
+from lastseen.video.containers import check_kind
 from lastseen.video.unreadable import Unreadable
 
 LAG_S = 1.5  # the last frames of a file that is still being written may change
@@ -58,6 +59,7 @@ def add_file(
     """Encode a video file into the index, or resume an interrupted run."""
     index.bind(localizer)
     path = Path(path).absolute()
+    check_kind(path)
     known = known_by_path(index, path)
     if known and known.complete:
         return Recording(_with_date(index, known, recorded), KNOWN)
@@ -104,6 +106,7 @@ def follow_file(
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
     index.bind(localizer)
     path = Path(path).absolute()
+    check_kind(path)
     growth = _Growth(path, settle_s)
     while (source := growth.opened()) is None:
         pass

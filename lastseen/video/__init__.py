@@ -23,8 +23,7 @@ import numpy as np
 
 from lastseen.errors import VideoError
 from lastseen.video.ahead import done_ahead
-from lastseen.video.decoding import Source as _Source
-from lastseen.video.decoding import opened as _opened
+from lastseen.video.decoding import opened
 from lastseen.video.writer import VideoWriter as VideoWriter
 
 if TYPE_CHECKING:
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
 ROUNDING_S = 0.001 + 1e-9  # some containers round timestamps to a millisecond (and we add floats)
 TRUNCATED_S = 1.0  # frames may end this much before the header says so; more is damage
 SEEK_BACK_S = (0.0, 1.0, 4.0, 16.0, 64.0)  # tried in turn until a seek lands before the wanted frame
-# A frame stays on display for so long at most. A longer pause is a damaged timestamp, since cameras that take a
-# picture now and then do so more often; filling it would take years of samples.
+# A frame stays on display for so long at most. A longer pause is a damaged timestamp, since cameras that take
+# a picture now and then do so more often; a damaged one can mean years of samples.
 LONGEST_PAUSE_S = 3600.0
-# A file with fewer bytes for a second of it (a video call of stamp size has 5 times as many) is looked through
-# for such pauses before it is read.
+# A file with fewer bytes a second (a video call of stamp size has five times as many) is looked through for
+# such pauses before it is read.
 SPARSE_BYTES = 1000
 
 
@@ -171,7 +170,7 @@ class _File:
 
 
 def _inspect(path: Path) -> _File:
-    with _opened(path) as source:
+    with opened(path) as source:
         frame, first_s, origin_s = None, 0.0, math.inf
         for first_s, frame in source.frames():
             origin_s = min(origin_s, first_s)
@@ -185,7 +184,7 @@ def _inspect(path: Path) -> _File:
         start_s = source.header_start_s if source.is_avi else origin_s
     # The last seconds are enough to find the end of an intact file; a damaged one is read through.
     for skip_to_s in (source.header_end_s - 2, -math.inf):
-        with _opened(path) as source:
+        with opened(path) as source:
             last_s, end_s, reached_s = source.extent(skip_to_s)
         if math.isfinite(end_s):
             break
@@ -194,7 +193,7 @@ def _inspect(path: Path) -> _File:
     if end_s - last_s > LONGEST_PAUSE_S:
         raise _jump(path, last_s - start_s, end_s - last_s)
     if path.stat().st_size < SPARSE_BYTES * (end_s - start_s - LONGEST_PAUSE_S):
-        with _opened(path) as source:
+        with opened(path) as source:
             pause_s, at_s = source.gap()
         if pause_s > LONGEST_PAUSE_S:
             raise _jump(path, at_s - start_s, pause_s)
@@ -233,7 +232,7 @@ def _displayed(path: Path, file: _File, frames: TimedFrames) -> Iterator[tuple[V
 def _frames_from(path: Path, origin_s: float, time_s: float) -> Iterator[TimedFrames]:
     """Frames from a keyframe at or before time_s, or at worst from the beginning."""
     backs_s = [back_s for back_s in SEEK_BACK_S if back_s < time_s - ROUNDING_S]
-    with _opened(path) as source:
+    with opened(path) as source:
         if not (backs_s and source.can_seek):
             yield source.frames()
             return
@@ -244,7 +243,7 @@ def _frames_from(path: Path, origin_s: float, time_s: float) -> Iterator[TimedFr
             if first is not None and first[0] <= origin_s + time_s:
                 yield chain((first,), frames)
                 return
-    with _opened(path) as source:
+    with opened(path) as source:
         yield source.frames()
 
 

@@ -1,7 +1,7 @@
 """Which files are opened as video: regular files, in formats that keep everything in the file itself.
 
-Playlists and the like (m3u8, ffconcat, mpd, sdp, numbered pictures) name other files or addresses, which would
-be opened too. They are refused.
+Playlists and the like (m3u8, ffconcat, mpd, sdp, numbered pictures) name other files or addresses, which
+would be opened too. They are refused.
 """
 
 from __future__ import annotations
@@ -33,18 +33,49 @@ KINDS = {
 }
 
 
-def head_of(path: Path) -> bytes:
-    """The first bytes of a regular file. Anything else is refused unopened, since reading may never end."""
+def check_kind(path: Path) -> None:
+    """Raise VideoError for anything but a regular file (or none): a pipe or a device may never end."""
     try:
-        kind = stat.S_IFMT(path.stat().st_mode) if path.exists() else stat.S_IFREG
-        if kind == stat.S_IFREG:
-            with path.open("rb") as file:
-                return file.read(HEAD_BYTES)
+        str(path).encode()
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        return
     except OSError as error:
-        raise VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read") from None
-    except ValueError:  # a name with a null byte, or one that the file system's encoding does not have
-        raise VideoError(f"{str(path)!r}: is no name of a file; give a video file") from None
-    raise VideoError(f"{path}: is {KINDS.get(kind, 'no regular file')}, not a file; give a video file")
+        raise unreadable_file(path, error) from None
+    except ValueError:  # a null byte, or bytes that are no text
+        raise VideoError(f"{str(path)!r}: such a name cannot be kept; rename the file") from None
+    if kind != stat.S_IFREG:
+        raise VideoError(f"{path}: is {KINDS.get(kind, 'no regular file')}, not a file; give a video file")
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a regular file."""
+    check_kind(path)
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD_BYTES)
+    except OSError as error:
+        raise unreadable_file(path, error) from None
+
+
+def unreadable_file(path: Path, error: OSError) -> VideoError:
+    return VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read")
+
+
+def is_file(path: Path) -> bool:
+    """As `Path.is_file`; a name that cannot be one is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """As `Path.is_dir`; a name that cannot be one is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def refused_because(head: bytes) -> str:

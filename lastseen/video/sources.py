@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import re
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 
 from lastseen.errors import VideoError
 from lastseen.video import ROUNDING_S, Frame
+from lastseen.video.containers import is_file
 from lastseen.video.decoding import Source, opened
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
 
 def is_live(source: str) -> bool:
     """Whether it names a camera or a stream, not a file: camera, camera:1, /dev/video0, rtsp://..."""
-    if os.path.isfile(source):  # whatever it is called
+    if is_file(Path(source)):  # whatever it is called
         return False
     return "://" in source or source == "camera" or source.startswith(("camera:", "/dev/video"))
 

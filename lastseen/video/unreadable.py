@@ -10,8 +10,8 @@ MOST_UNREADABLE = 0.5
 
 
 class Unreadable:
-    """Counts the samples of one run through a video; VideoError if they are most of it, unless the video may be
-    incomplete."""
+    """Counts the samples of one run through a video that could not be decoded; VideoError if they are most of
+    it, unless the video may be incomplete."""
 
     def __init__(self, video: Video, samples: int, count: int = 0) -> None:
         self.video, self.samples, self.count = video, samples, count
@@ -24,6 +24,6 @@ class Unreadable:
         self.count += not frame.readable
         if self.is_most and not self.video.allow_truncated:
             raise VideoError(
-                f"{self.video.path}: most of it cannot be decoded ({self.count} samples of {self.samples} so far); "
+                f"{self.video.path}: more than half of it cannot be decoded; "
                 "copy it again, or pass allow_truncated=True (--allow-truncated) to search the readable part"
             )

@@ -24,7 +24,7 @@ from lastseen.index.catalogue import LIVE
 from lastseen.index.lock import locked
 from lastseen.index.originals import ENDINGS, check_unchanged
 from lastseen.video import Video
-from lastseen.video.containers import is_video_container
+from lastseen.video.containers import is_file, is_video_container
 
 GIB = 2**30
 SPARE_BYTES = 200_000_000  # disk space that uploads leave free
@@ -143,7 +143,7 @@ class Shelf:
     def add(self, text: str) -> Entry:
         """Add a local file, by absolute path or by path in one of the folders."""
         path = self._inside(text)
-        if not _is_file(path):
+        if not is_file(path):
             raise Missing(f"{text}: no such file")
         self.checked(path)
         return self.added(path)
@@ -265,7 +265,7 @@ class Shelf:
             raise outside from None
         if not allowed:
             raise outside
-        return next((path for path in allowed if _is_file(path)), allowed[0])
+        return next((path for path in allowed if is_file(path)), allowed[0])
 
     def _may_add(self, path: Path) -> bool:
         places = (*self.folders, self.uploads)
@@ -300,13 +300,6 @@ def _leads_into(path: Path, folder: Path) -> bool:
     try:
         return path.resolve().is_relative_to(folder) and path.is_file()
     except (OSError, RuntimeError):  # a loop of links
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
         return False
 
 

@@ -28,9 +28,9 @@ from videos import (
     write_video,
 )
 
-from lastseen import video as video_module
 from lastseen.errors import VideoError
 from lastseen.video import Video
+from lastseen.video.decoding import Source
 
 FASTSTART = {"movflags": "faststart"}
 
@@ -143,11 +143,9 @@ def test_a_far_section_is_not_decoded_from_the_start(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[float] = []
-    honest = video_module._Source.frames
+    honest = Source.frames
 
-    def counted(
-        self: video_module._Source, from_keyframe: bool = False
-    ) -> Iterator[tuple[float, av.VideoFrame]]:
+    def counted(self: Source, from_keyframe: bool = False) -> Iterator[tuple[float, av.VideoFrame]]:
         for stamp_s, frame in honest(self, from_keyframe):
             decoded.append(stamp_s)
             yield stamp_s, frame
@@ -155,7 +153,7 @@ def test_a_far_section_is_not_decoded_from_the_start(
     section = Video(
         write_video(tmp_path / name, pictures(1500), options={"x264-params": "keyint=25"}), start_s=50
     )
-    monkeypatch.setattr(video_module._Source, "frames", counted)
+    monkeypatch.setattr(Source, "frames", counted)
     assert numbers(section, end_s=1.0) == [1250, 1255, 1260, 1265, 1270]
     assert min(decoded) > 45 and len(decoded) < 100
 
