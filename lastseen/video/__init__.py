@@ -23,14 +23,12 @@ import numpy as np
 
 from lastseen.errors import VideoError
 from lastseen.video.ahead import done_ahead
-from lastseen.video.decoding import opened
+from lastseen.video.decoding import Timed, opened
 from lastseen.video.writer import VideoWriter as VideoWriter
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
     from av import VideoFrame
-
-    from lastseen.video.decoding import TimedFrames
 
 ROUNDING_S = 0.001 + 1e-9  # some containers round timestamps to a millisecond (and we add floats)
 TRUNCATED_S = 1.0  # frames may end this much before the header says so; more is damage
@@ -172,7 +170,7 @@ class _File:
 def _inspect(path: Path) -> _File:
     with opened(path) as source:
         frame, first_s, origin_s = None, 0.0, math.inf
-        for first_s, frame in source.frames():
+        for first_s, frame, _ in source.frames():
             origin_s = min(origin_s, first_s)
             if frame is not None:
                 break
@@ -203,13 +201,13 @@ def _inspect(path: Path) -> _File:
     return _File(frame.width, frame.height, turns, source.fps, origin_s, *times_s)
 
 
-def _displayed(path: Path, file: _File, frames: TimedFrames) -> Iterator[tuple[VideoFrame, float, bool]]:
+def _displayed(path: Path, file: _File, frames: Iterator[Timed]) -> Iterator[tuple[VideoFrame, float, bool]]:
     """Each frame, when the next one replaces it, and whether it could be decoded, from the first frame on.
 
     Where a frame could not be decoded, the one before it stays; before the first one, the first is shown.
     """
     shown, shown_s, readable = None, -math.inf, True
-    for stamp_s, frame in frames:
+    for stamp_s, frame, is_whole in frames:
         start_s = stamp_s - file.origin_s
         if start_s < shown_s - TRUNCATED_S:
             raise _backwards(path)
@@ -221,15 +219,14 @@ def _displayed(path: Path, file: _File, frames: TimedFrames) -> Iterator[tuple[V
             yield shown, start_s, readable
         elif frame is not None and start_s > ROUNDING_S:
             yield frame, start_s, False
-        shown, shown_s = (shown if frame is None else frame), start_s
-        readable = frame is not None and not frame.is_corrupt
+        shown, shown_s, readable = (shown if frame is None else frame), start_s, is_whole
     if shown is not None:
         until_s = math.inf if shown_s > file.last_s - TRUNCATED_S else shown_s + 1 / file.fps
         yield shown, until_s, readable
 
 
 @contextmanager
-def _frames_from(path: Path, origin_s: float, time_s: float) -> Iterator[TimedFrames]:
+def _frames_from(path: Path, origin_s: float, time_s: float) -> Iterator[Iterator[Timed]]:
     """Frames from a keyframe at or before time_s, or at worst from the beginning."""
     backs_s = [back_s for back_s in SEEK_BACK_S if back_s < time_s - ROUNDING_S]
     with opened(path) as source:
@@ -239,8 +236,8 @@ def _frames_from(path: Path, origin_s: float, time_s: float) -> Iterator[TimedFr
         for back_s in backs_s:
             source.seek(origin_s + time_s - back_s)
             frames = source.frames(from_keyframe=True)
-            first = next((timed for timed in frames if timed[1] is not None), None)
-            if first is not None and first[0] <= origin_s + time_s:
+            first = next((timed for timed in frames if timed.frame is not None), None)
+            if first is not None and first.stamp_s <= origin_s + time_s:
                 yield chain((first,), frames)
                 return
     with opened(path) as source:

@@ -78,9 +78,14 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def is_list(head: bytes) -> bool:
+    """Whether a file begins like one that names other files."""
+    return head.startswith(LISTS) or b"<MPD" in head or b"<smil" in head
+
+
 def refused_because(head: bytes) -> str:
     """What to say of a file in a format that is not opened."""
-    if head.startswith(LISTS) or b"<MPD" in head or b"<smil" in head:
+    if is_list(head):
         return "is a list that names other files, not a video; give the video files themselves"
     if head.startswith(PICTURES) or head[8:12] == b"WEBP":
         return "is a picture, not a video; give a video to search"

@@ -8,49 +8,70 @@ from contextlib import contextmanager, suppress
 from itertools import chain, pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lastseen.errors import VideoError
-from lastseen.video.containers import SELF_CONTAINED, head_of, refused_because
+from lastseen.video.containers import SELF_CONTAINED, head_of, is_list, refused_because
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
     from av.container import InputContainer
 
-    # Each with its timestamp in the file, in seconds; None: what was to be shown then cannot be decoded.
-    TimedFrames = Iterator[tuple[float, VideoFrame | None]]
-
 MOST_PIXELS = 2**26  # of a frame, 8192 x 8192: a dozen of them are held at once, 200 MB each
+HEALED_S = 10.0  # so long after damage pictures are taken for whole, where there are no keyframes
+MOST_THREADS = 64
+_FRAME_THREADS = 1 << 12  # libavcodec's AV_CODEC_CAP_FRAME_THREADS
 _NO_TIMESTAMPS, _TS_DISCONT = 0x80, 0x200  # libavformat's AVFMT_ flags; PyAV's enum is not an int
 
 
-class _Losses:
-    """Moments whose pictures damage took: of a packet at or after a decoding error no frame came.
+class Timed(NamedTuple):
+    """What a file shows from `stamp_s` on, its own timestamp in seconds."""
 
-    Without an error that is no loss: not every packet makes a frame that is shown.
+    stamp_s: float
+    frame: VideoFrame | None  # None: damage left no picture
+    readable: bool  # False: damaged, or made from pictures that are
+
+
+class _Losses:
+    """Which moments damage took: after a decoding error, those of packets of which no frame came, and those
+    of frames that may have been made from such.
+
+    Without an error nothing is lost: not every packet makes a frame that is shown.
     """
 
     def __init__(self) -> None:
         self._waiting: set[float] = set()  # stamps of packets whose frame has not come
-        self._last_sent_s = -math.inf
-        self._damaged_to_s: float | None = None  # until a later keyframe comes out whole
+        self._lost: set[float] = set()
+        self._sent: list[float] = []  # the last ones, in decoding order
+        self._failed_s: float | None = None
 
     def sent(self, stamp_s: float) -> None:
         self._waiting.add(stamp_s)
-        self._last_sent_s = max(self._last_sent_s, stamp_s)
+        self._sent = [*self._sent[1 - MOST_THREADS :], stamp_s]
 
-    def failed(self) -> None:
-        self._damaged_to_s = self._last_sent_s
+    def failed(self, stamp_s: float, delay: int) -> None:
+        """Decoding failed at the packet that was sent `delay` packets ago; without stamps, at `stamp_s`."""
+        at_s = self._sent[max(0, len(self._sent) - 1 - delay)] if self._sent else stamp_s
+        self._failed_s = at_s if self._failed_s is None else max(self._failed_s, at_s)
 
-    def before(self, stamp_s: float, frame: VideoFrame) -> list[float]:
-        """Moments lost before the next frame in display order."""
+    def until(self, stamp_s: float, frame: VideoFrame) -> Iterator[Timed]:
+        """The moments lost before the next frame in display order, and the frame."""
         self._waiting.discard(stamp_s)
         passed = sorted(sent_s for sent_s in self._waiting if sent_s < stamp_s)
         self._waiting.difference_update(passed)
-        if self._damaged_to_s is None:
-            return []
-        if frame.key_frame and not frame.is_corrupt and stamp_s > self._damaged_to_s:
-            self._damaged_to_s = None
+        if self._failed_s is None:
+            yield Timed(stamp_s, frame, not frame.is_corrupt)
+            return
+        is_whole_key = frame.key_frame and not frame.is_corrupt and stamp_s > self._failed_s
+        if is_whole_key or stamp_s > self._failed_s + HEALED_S:
+            self._failed_s = None
+        for lost_s in self._lost_before(stamp_s, passed):
+            yield Timed(lost_s, None, False)
+        if stamp_s not in self._lost:  # else it came too late: decoders lose the order with their frames
+            yield Timed(stamp_s, frame, self._failed_s is None and not frame.is_corrupt)
+
+    def _lost_before(self, stamp_s: float, passed: list[float]) -> list[float]:
+        self._lost.update(passed)
         return passed
 
 
@@ -61,11 +82,13 @@ class _LossesByRate(_Losses):
         super().__init__()
         self._fps, self._reached_s = fps, math.inf
 
-    def before(self, stamp_s: float, frame: VideoFrame) -> list[float]:
-        due_s, self._reached_s = self._reached_s + 1 / self._fps, stamp_s
-        is_damaged = self._damaged_to_s is not None
-        super().before(stamp_s, frame)
-        return [due_s] if is_damaged and due_s < stamp_s - 0.5 / self._fps else []
+    def until(self, stamp_s: float, frame: VideoFrame) -> Iterator[Timed]:
+        yield from super().until(stamp_s, frame)
+        self._reached_s = stamp_s
+
+    def _lost_before(self, stamp_s: float, passed: list[float]) -> list[float]:
+        due_s = self._reached_s + 1 / self._fps
+        return [due_s] if due_s < stamp_s - 0.5 / self._fps else []
 
 
 class Source:
@@ -98,6 +121,12 @@ class Source:
         self.can_seek = not self.is_raw and container.format.name != "mpeg"
         self.header_guesses = bool(container.format.flags & (_NO_TIMESTAMPS | _TS_DISCONT))
 
+    @property
+    def _delay(self) -> int:
+        """How many packets later than its own an error is reported: threads decode a frame each."""
+        context = self.stream.codec_context
+        return context.thread_count - 1 if int(context.codec.capabilities) & _FRAME_THREADS else 0
+
     def _losses(self) -> _Losses:
         return _LossesByRate(self.fps) if self.is_avi else _Losses()
 
@@ -120,7 +149,7 @@ class Source:
             except IndexError:
                 return  # PyAV at the end of a file in which another stream turned up late
 
-    def frames(self, from_keyframe: bool = False) -> TimedFrames:
+    def frames(self, from_keyframe: bool = False) -> Iterator[Timed]:
         """Decoded frames with their times, in display order; None where damage left no picture."""
         stamp_s, losses = -1 / self.fps, self._losses()
         for packet in chain(self.packets(self.stream), (None,)):
@@ -133,16 +162,16 @@ class Source:
             try:
                 decoded = self.stream.codec_context.decode(packet)
             except self._av.FFmpegError:
-                losses.failed()  # a damaged packet: the picture before it stays on display
+                losses.failed(
+                    stamp_s, self._delay
+                )  # a damaged packet: the picture before it stays on display
                 if self.is_raw:
                     stamp_s += 1 / self.fps
-                    yield stamp_s, None
+                    yield Timed(stamp_s, None, False)
                 continue
             for frame in decoded:
                 stamp_s = self._stamp_s(frame, stamp_s + 1 / self.fps)
-                for lost_s in losses.before(stamp_s, frame):
-                    yield lost_s, None
-                yield stamp_s, frame
+                yield from losses.until(stamp_s, frame)
 
     def extent(self, skip_to_s: float) -> tuple[float, float, float]:
         """Start and end of the last frame, and the end according to the header; nothing is decoded."""
@@ -185,7 +214,7 @@ def opened(path: Path) -> Iterator[Source]:
         only = {"format_whitelist": SELF_CONTAINED, "protocol_whitelist": "file"}
         container = av.open(f"file:{path.absolute()}", options=only, **forgiving)
     except av.FFmpegError as error:
-        if isinstance(error, av.error.ArgumentError):  # a format that is not on the list
+        if is_list(head) or isinstance(error, av.error.ArgumentError):  # a format that is not on the list
             reason = refused_because(head)
         elif head[4:8] == b"ftyp":
             reason = "cut off or still being recorded (no moov atom); finish recording or copy it again"

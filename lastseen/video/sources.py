@@ -119,7 +119,7 @@ class LiveVideo:
         shown: VideoFrame | None = None
         origin_s = last_s = size = None
         number = 0
-        for stamp_s, frame in source.frames():
+        for stamp_s, frame, _ in source.frames():
             if self._stop.is_set():
                 return
             if frame is None:
