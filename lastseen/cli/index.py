@@ -205,13 +205,17 @@ def _record(
 ) -> Recording:
     from lastseen.index.live import record_live
     from lastseen.index.record import add_file, follow_file
+    from lastseen.video.containers import unreadable_file
     from lastseen.video.sources import is_live
 
     if is_live(source):
         return record_live(index, localizer, source, **live)
-    if follow is not None:
-        return follow_file(index, localizer, source, **options, **follow)
-    return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+    try:
+        if follow is not None:
+            return follow_file(index, localizer, source, **options, **follow)
+        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+    except (FileNotFoundError, PermissionError) as error:  # it was removed meanwhile
+        raise unreadable_file(Path(source), error) from None
 
 
 def _facts(index: Index, done: Recording) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def resized(pictures: Tensor, width: int, height: int) -> Tensor:
     if len(pictures) > together:  # as floats, large pictures would take gigabytes
         parts = (pictures[at : at + together] for at in range(0, len(pictures), together))
         return torch.cat([resized(part, width, height) for part in parts])
-    planes = rearrange(pictures, "n h w c -> n c h w").float().div_(255)
+    planes = rearrange(pictures, "n h w c -> n c h w").float() / 255
     if planes.shape[-2:] == (height, width):
         return planes
     return F.interpolate(planes, (height, width), mode="bilinear", antialias=True).clamp(0, 1)
