@@ -38,3 +38,17 @@ def cut(features: Iterable[Tensor], length: int, context: int, at_once: int = 1)
         start, first, joined = start + whole * step, context, joined[whole * step :]
     if len(joined) > first:
         yield start, joined, first, len(joined)
+
+
+class FrameBuffer:
+    """Collects boxes and logits in frame order. Allocated once: many small tensors between a clip's large
+    ones would fragment the heap over hours of video."""
+
+    def __init__(self, frames: int, device: torch.device) -> None:
+        self.boxes, self.logits = torch.empty(frames, 4, device=device), torch.empty(frames, device=device)
+        self.count = 0
+
+    def add(self, boxes: Tensor, logits: Tensor) -> None:
+        place = slice(self.count, self.count + len(logits))
+        self.boxes[place], self.logits[place] = boxes, logits
+        self.count = place.stop

@@ -17,7 +17,7 @@ from torch import Tensor
 from lastseen.access import VideoAccess, VideoFeatures
 from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.box import Box
-from lastseen.clips import Clip, cut
+from lastseen.clips import Clip, FrameBuffer, cut
 from lastseen.engine import DEFAULT, Engine, default_engine, make_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
@@ -30,6 +30,7 @@ from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
+from lastseen.video.unreadable import Unreadable
 from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
 
 TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
@@ -166,10 +167,13 @@ class Localizer:
         """As `ask`; the video is decoded and encoded once for all queries."""
         encoded = [self.encode_query(query) for query in queries]
         ends = [self.frames_searched(video, query) for query in queries]
-        pieces = self.encoded(video, 0, max(ends), progress)
+        unreadable = Unreadable(video, max(ends))
+        pieces = self.encoded(video, 0, max(ends), progress, unreadable)
         predictions = self.predict_encoded(video, pieces, encoded, ends)
         refined = self.refine_encoded(video, encoded, predictions)
-        return [self.answer(video, *of_query) for of_query in zip(queries, predictions, refined)]
+        missing_s = (unreadable.count + max(ends) - max(map(len, predictions))) / self.fps
+        said = zip(queries, predictions, refined)
+        return [self.answer(video, *of_query, unreadable_s=missing_s) for of_query in said]
 
     def refine(
         self, video: Video, queries: Sequence[Query], predictions: Sequence[FramePredictions]
@@ -195,6 +199,7 @@ class Localizer:
         *,
         first: int = 0,
         skipped: Collection[str] = (),
+        unreadable_s: float = 0.0,
     ) -> Answer:
         """The Answer made from refined evidence, which begins at frame `first` of the video."""
         seen, guess = self.procedure.tracks(evidence)
@@ -216,6 +221,7 @@ class Localizer:
             model=self.model.title,
             threshold=self.rule.confidence.threshold,
             steps=tuple(step.name for step in self.rule.refinement if step.name not in skipped),
+            unreadable_s=unreadable_s,
         )
 
     def predict(
@@ -224,7 +230,8 @@ class Localizer:
         """The model's output before refinement: a box and a logit for every frame, for each query."""
         ends = [self.frames_searched(video, query) for query in queries]
         encoded = [self.encode_query(query) for query in queries]
-        return self.predict_encoded(video, self.encoded(video, 0, max(ends), progress), encoded, ends)
+        pieces = self.encoded(video, 0, max(ends), progress, Unreadable(video, max(ends)))
+        return self.predict_encoded(video, pieces, encoded, ends)
 
     @torch.inference_mode()
     def predict_encoded(
@@ -236,13 +243,13 @@ class Localizer:
     ) -> list[FramePredictions]:
         """As `predict`, from features (`encoded`) in pieces of any length and encoded views (`encode_query`);
         each query is searched for in the frames before its entry in `ends`."""
-        found = [_FrameBuffer(end, self.device) for end in ends]
+        found = [FrameBuffer(end, self.device) for end in ends]
         here = (piece.to(self.device) for piece in features)  # moved once for all queries
         for start, run, first, last in self.clips(here, self.clips_at_once):
             for one, end, views in zip(found, ends, queries):
                 if start + first < end:
                     for part in self._localized(run, views, first, last, end - start):
-                        one.add(part)
+                        one.add(part.boxes, part.logits)
         letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(
@@ -305,12 +312,17 @@ class Localizer:
             yield clip
 
     def encoded(
-        self, video: Video, start: int, end: int, progress: Progress | None = None
+        self,
+        video: Video,
+        start: int,
+        end: int,
+        progress: Progress | None = None,
+        unreadable: Unreadable | None = None,
     ) -> Iterator[Tensor]:
         """Features of the frames [start, end), a batch at a time; `start` is a multiple of `batch`.
 
         A frame has the same position in a batch of the same size wherever encoding begins and ends, so its
-        features are bit-identical.
+        features are bit-identical. `unreadable` counts those that could not be decoded.
         """
         if start % self.batch:
             raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
@@ -319,6 +331,8 @@ class Localizer:
         with closing(video.frames(self.fps, **span, ahead=self.batch)) as frames:
             for frame in frames:
                 pictures.append(frame.image)
+                if unreadable:
+                    unreadable.add(frame)
                 if len(pictures) == self.batch or frame.index == end - 1:
                     yield self.encode_pictures(pictures)
                     pictures = []
@@ -339,9 +353,7 @@ class Localizer:
         step = next((step for step in self.rule.refinement if isinstance(step, Mask)), None)
         encoded = []
         for view in query.views:
-            mask = view.mask
-            if mask is None and step:
-                mask = step.of_view(view, self.segment)
+            mask = step.of_view(view, self.segment) if step and view.mask is None else view.mask
             picture, known = (
                 None if pixels is None else torch.from_numpy(np.ascontiguousarray(pixels))
                 for pixels in (view.picture, mask)
@@ -381,20 +393,6 @@ class Localizer:
         best = logits.argmax(0)
         frames = torch.arange(logits.shape[1], device=best.device)
         return Predictions(boxes[best, frames].float(), logits[best, frames].float())
-
-
-class _FrameBuffer:
-    """Collects boxes and logits in frame order. Allocated once: many small tensors between a clip's large
-    ones would fragment the heap over hours of video."""
-
-    def __init__(self, frames: int, device: torch.device) -> None:
-        self.boxes, self.logits = torch.empty(frames, 4, device=device), torch.empty(frames, device=device)
-        self.count = 0
-
-    def add(self, part: Predictions) -> None:
-        place = slice(self.count, self.count + len(part.logits))
-        self.boxes[place], self.logits[place] = part.boxes, part.logits
-        self.count = place.stop
 
 
 def _do_nothing() -> None:

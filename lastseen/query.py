@@ -112,7 +112,12 @@ class Query:
                 f"{video.path}: no frame at {time_s:g} s to take the query from; "
                 f"the video lasts {video.duration_s:.2f} s"
             )
-        return cls.from_array(video.frame_at(time_s).image, box, asked_at)
+        frame = video.frame_at(time_s)
+        if not frame.readable:
+            raise QueryError(
+                f"{video.path}: what is on display at {time_s:g} s cannot be decoded; choose another moment"
+            )
+        return cls.from_array(frame.image, box, asked_at)
 
     @classmethod
     def joined(cls, queries: Sequence[Query], asked_at: float | None = None) -> Query:

@@ -187,7 +187,7 @@ def _ask_video(
     quiet: bool,
 ) -> _Said:
     from lastseen.index.answers import SCHEMA
-    from lastseen.render import answer_dict, answer_text
+    from lastseen.render import answer_dict, answer_text, unreadable_words
     from lastseen.video import Video
 
     video = Video(path, allow_truncated=allow_truncated)
@@ -205,11 +205,12 @@ def _ask_video(
     content = things[0]["answers"][0]
     if request.things:
         content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
+    note = unreadable_words(answers[0].unreadable_s) if answers[0].unreadable_s and not quiet else ""
 
     def write() -> list[str]:
         return outputs.write(answers[0], every=every) if outputs.wanted else []
 
-    return _Said("\n".join(texts), content, all(thing["found"] for thing in things), write)
+    return _Said("\n".join(texts), content, all(thing["found"] for thing in things), write, note)
 
 
 def _ask_index(
@@ -254,12 +255,15 @@ class _Said:
     content: dict[str, Any]
     found: bool
     write: Callable[[], list[str]]  # returns why some could not be written
+    note: str = ""  # goes to stderr beside JSON; the text has it
 
 
 def _tell(said: _Said, as_json: bool) -> bool:
     """The answer first: it took long, and must not be lost because a picture of it cannot be written."""
     try:
         print(json.dumps(said.content) if as_json else said.text, flush=True)
+        if as_json and said.note:
+            print(f"note: {said.note}", file=sys.stderr)
     finally:  # also if nobody reads what is printed
         failures = said.write()
         for failure in failures:

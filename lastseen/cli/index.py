@@ -138,6 +138,7 @@ def add(
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import checked_date, expanded
     from lastseen.index.originals import shard as part_of
+    from lastseen.video.containers import head_of
     from lastseen.video.sources import is_live, without_password
 
     if keep not in ("full", "compact"):
@@ -154,9 +155,8 @@ def add(
     if recorded is not None and moment is None:
         raise IndexStoreError(f"--recorded {recorded}: expected a date and time like '2026-11-15 10:30'")
     checked_date(moment)
-    for source in sources:
-        if not is_live(source) and not follow and not Path(source).is_file() and len(sources) == 1:
-            raise VideoError(f"{source}: no such file; give a video file you may read")
+    if len(sources) == 1 and not is_live(sources[0]) and not follow:
+        head_of(Path(sources[0]))  # errors come before the model is loaded
     localizer = open_localizer(weights, False, None, device, quiet, engine or engine_of(folder))
     failed = 0
     with open_index(folder, create=True) as index:
@@ -209,13 +209,17 @@ def _record(
 ) -> Recording:
     from lastseen.index.live import record_live
     from lastseen.index.record import add_file, follow_file
+    from lastseen.video.containers import unreadable_file
     from lastseen.video.sources import is_live
 
     if is_live(source):
         return record_live(index, localizer, source, **live)
-    if follow is not None:
-        return follow_file(index, localizer, source, **options, **follow)
-    return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+    try:
+        if follow is not None:
+            return follow_file(index, localizer, source, **options, **follow)
+        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+    except (FileNotFoundError, PermissionError) as error:  # it was removed meanwhile
+        raise unreadable_file(Path(source), error) from None
 
 
 def _facts(index: Index, done: Recording) -> dict[str, Any]:
@@ -227,6 +231,7 @@ def _facts(index: Index, done: Recording) -> dict[str, Any]:
         "frames": video.frames - video.first,
         "bytes": index.size_bytes(video),
         "lost_frames": done.skipped,
+        "unreadable_frames": video.unreadable,
         "note": done.note,
     }
 
@@ -240,6 +245,12 @@ def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
         print(f"note: {one_line(facts['note'])}", file=sys.stderr)
     if facts["lost_frames"] and not quiet:
         print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
+    if facts["unreadable_frames"] and not quiet:
+        print(
+            f"note: {facts['unreadable_frames']} of {facts['frames']} frames of {name} could not be decoded; "
+            "what was in view then is not known",
+            file=sys.stderr,
+        )
     if as_json:
         return
     if facts["outcome"] == BUSY:

@@ -24,6 +24,7 @@ SCHEMA = "lastseen/answer@1"
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
     video = answer.video
+    unreadable = {"unreadable": round(answer.unreadable_s, 3)} if answer.unreadable_s else {}
     return {
         "schema": SCHEMA,
         "video": str(video.path),
@@ -35,6 +36,7 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
         "found": answer.found,
         "tracks": [track.to_dict() for track in answer.sightings],
         "best_guess": answer.best_guess.to_dict() if answer.best_guess else None,
+        **unreadable,
     }
 
 
@@ -73,6 +75,7 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
             sightings=tracks,
             best_guess=guess,
             model=str(data.get("model", "")),
+            unreadable_s=float(data.get("unreadable", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise TrackError(f"malformed answer: {type(error).__name__}: {error}") from None

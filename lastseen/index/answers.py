@@ -11,7 +11,7 @@ from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.render.words import clock
+from lastseen.render.words import clock, unreadable_words
 from lastseen.track import ResponseTrack
 
 if TYPE_CHECKING:
@@ -54,18 +54,25 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
                 score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
                 when = f"{clock(guess.start)} to {clock(guess.end)}"
                 lines.append(f"{before}The best guess is {one_line(video.name)}, {when} ({score}).")
-            lines += [
-                f"{before}{one_line(line)}"
-                for line in (_missing(answer), *answer.damage, _doubt(video))
-                if line
-            ]
+            lost = f"note: {line}" if (line := _unreadable(answer)) else ""
+            said = (_missing(answer), *answer.damage, lost, _doubt(video))
+            lines += [f"{before}{one_line(line)}" for line in said if line]
     return "\n".join(lines)
 
 
 def left_out(answer: Answer) -> str:
     """What was not done or is not certain, and why, in sentences; empty if nothing."""
-    said = [_missing(answer), *(f"{line}." for line in answer.damage), _doubt(_indexed(answer))]
+    lost = _unreadable(answer)
+    said = [
+        _missing(answer),
+        *(f"{line}." for line in (*answer.damage, lost) if line),
+        _doubt(_indexed(answer)),
+    ]
     return " ".join(filter(None, said))
+
+
+def _unreadable(answer: Answer) -> str:
+    return unreadable_words(answer.unreadable_s, _indexed(answer).name) if answer.unreadable_s else ""
 
 
 def _missing(answer: Answer) -> str:
@@ -105,6 +112,7 @@ def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, A
                 "keep": video.keep,
                 "first_frame": video.first,
                 "frames": video.frames - video.first,
+                "unreadable_frames": video.unreadable,
                 "complete": video.complete,
                 "bytes": index.size_bytes(video),
             }
@@ -123,6 +131,8 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         total += size
         length = clock((video.frames - video.first) / fps)
         state = "" if video.complete else f", {state_of(video)}"
+        if video.unreadable:
+            state += f", {video.unreadable / fps:.1f} s unreadable"
         doubt = " (the index's date cannot be right)" if video.date_is_doubtful else ""
         date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{doubt}"
         rows.append(f"{one_line(video.name)}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")

@@ -191,7 +191,15 @@ class Case:
         evidence = self.localizer.procedure.refine(predictions, self._access, skip)
         video, query = self.fine.video, self.query
         return Draft(
-            self.localizer.answer(video, query, predictions, evidence, first=self.first, skipped=skip),
+            self.localizer.answer(
+                video,
+                query,
+                predictions,
+                evidence,
+                first=self.first,
+                skipped=skip,
+                unreadable_s=video.unreadable / self.localizer.fps,
+            ),
             evidence,
         )
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from lastseen.errors import VideoError
 from lastseen.index.entry import GROWING, IndexedVideo
-
-
-def is_there(path: Path) -> bool:
-    """Whether there is a file; a path that cannot be one is none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+from lastseen.video.containers import unreadable_file
 
 
 def sha256_of(path: Path) -> str:
@@ -22,7 +14,7 @@ def sha256_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise VideoError(f"{path}: {str(error.strerror).lower()}; give a video file you may read") from None
+        raise unreadable_file(path, error) from None
 
 
 def size_and_mtime(path: Path) -> tuple[int, int]:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lastseen.errors import IndexStoreError
+from lastseen.errors import IndexStoreError, VideoError
 from lastseen.index.entry import RECORDED, IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.index.identity import is_same_file, is_there, sha256_of, size_and_mtime
+from lastseen.index.identity import is_same_file, sha256_of, size_and_mtime
 from lastseen.video import Video
+from lastseen.video.containers import is_file, is_folder
 from lastseen.video.dates import believable, local
 from lastseen.video.sources import dates_in, is_live, recorded_at
 
@@ -24,8 +25,11 @@ def expanded(paths: Sequence[str]) -> list[str]:
     """Files and addresses without duplicates; a folder is replaced by the videos in it and below."""
     found: dict[str, None] = {}
     for path in paths:
-        if not is_live(path) and Path(path).is_dir():
-            inside = sorted(p for p in Path(path).rglob("*") if p.suffix.lower() in ENDINGS)
+        if not path:
+            raise IndexStoreError("an empty name is no video; give a file, a folder or an address")
+        if not is_live(path) and is_folder(Path(path)):
+            named = (p for p in Path(path).rglob("*") if p.suffix.lower() in ENDINGS)
+            inside = sorted(p for p in named if not is_folder(p))
             if not inside:
                 raise IndexStoreError(f"{path}: no videos in this folder")
             found.update(dict.fromkeys(str(p.absolute()) for p in inside))
@@ -45,7 +49,7 @@ def shard(items: Sequence[str], which: str) -> list[str]:
 
 def check_unchanged(index: IndexFolder, video: IndexedVideo) -> IndexedVideo:
     """Raise IndexStoreError unless the video file exists and is the one that was indexed."""
-    if not is_there(video.path):
+    if not is_file(video.path):
         raise IndexStoreError(
             f"{video.name}: {video.source} is gone; put it back, or remove it from the index"
         )
@@ -69,7 +73,7 @@ def check_unchanged(index: IndexFolder, video: IndexedVideo) -> IndexedVideo:
 def known_by_path(index: IndexFolder, path: Path) -> IndexedVideo | None:
     check_name(path)
     known = index.catalogue.videos(source=str(path))
-    return check_unchanged(index, known[-1]) if known and is_there(path) else None
+    return check_unchanged(index, known[-1]) if known and is_file(path) else None
 
 
 def check_name(path: Path) -> None:
@@ -86,7 +90,7 @@ def entered(
     """Add the video to the catalogue, or return the existing entry with the same content."""
     path, digest = source.path, sha256_of(source.path)
     for twin in index.catalogue.videos(sha256=digest):
-        if is_there(twin.path):
+        if is_file(twin.path):
             return twin
         size, mtime_ns = size_and_mtime(path)  # the file was moved
         return index.catalogue.update(twin.id, source=str(path), size=size, mtime_ns=mtime_ns)

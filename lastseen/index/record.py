@@ -18,6 +18,8 @@ from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
+from lastseen.video.containers import check_kind
+from lastseen.video.unreadable import Unreadable
 
 LAG_S = 1.5  # the last frames of a file that is still being written may change
 SETTLE_S = 10.0  # a file that has not grown for this long is finished
@@ -55,27 +57,36 @@ def add_file(
     index.bind(localizer)
     index.sweep()
     path = Path(path).absolute()
+    check_kind(path)
     known = known_by_path(index, path)
     if known and known.complete:
         return _known(index, localizer, _with_date(index, known, recorded), progress)
     source = Video(path, allow_truncated=allow_truncated)
     total = source.frame_count(localizer.fps)
     video = known or entered(index, source, total, keep, name, recorded)
-    with index.writing(video) as mine:
-        if not mine:
-            return Recording(video, BUSY)
-        video = index.catalogue.video(video.id)  # another process may have finished it meanwhile
-        video = _with_date(index, video, recorded)
-        if video.complete:
-            return _known(index, localizer, video, progress, held=True)
-        if video.frames and has_missing_files(index, video):
-            _repaired(repair_held(index, localizer, video, progress))
-        recorder = Recorder(index, localizer, video, commit_s=commit_s)
-        if recorder.end < total:
-            recorder.align()
-            for features in localizer.encoded(source, recorder.end, total, progress):
-                recorder.append(features)
-        _finish(recorder, source)
+    unreadable = Unreadable(source, total)
+    try:
+        with index.writing(video) as mine:
+            if not mine:
+                return Recording(video, BUSY)
+            video = index.catalogue.video(video.id)  # another process may have finished it meanwhile
+            video = _with_date(index, video, recorded)
+            if video.complete:
+                return _known(index, localizer, video, progress, held=True)
+            if video.frames and has_missing_files(index, video):
+                _repaired(repair_held(index, localizer, video, progress))
+            recorder = Recorder(index, localizer, video, commit_s=commit_s)
+            recorder.check_room()
+            if recorder.end < total:
+                recorder.align()
+                unreadable.count = recorder.video.unreadable
+                for features in localizer.encoded(source, recorder.end, total, progress, unreadable):
+                    recorder.append(features, unreadable.count)
+            _finish(recorder, source, total - recorder.end)
+    except (VideoError, IndexStoreError):
+        if unreadable.is_most or not index.catalogue.video(video.id).frames:
+            index.remove(video)  # refused: as if it had not been given
+        raise
     return Recording(recorder.video, ADDED, note=doubted_date(source, recorded))
 
 
@@ -97,6 +108,7 @@ def follow_file(
     index.bind(localizer)
     index.sweep()
     path = Path(path).absolute()
+    check_kind(path)
     growth = _Growth(path, settle_s)
     while (source := growth.opened()) is None:
         pass
@@ -128,9 +140,10 @@ def follow_file(
                 end -= end % localizer.batch  # whole batches only: else the bits would depend on timing
             if end > recorder.end:
                 recorder.align()
-                for features in localizer.encoded(source, recorder.end, end, progress):
+                unreadable = Unreadable(source, end, recorder.video.unreadable)
+                for features in localizer.encoded(source, recorder.end, end, progress, unreadable):
                     if settled or len(features) == localizer.batch:
-                        recorder.append(features)
+                        recorder.append(features, unreadable.count)
                 recorder.commit(duration_s=source.duration_s)
                 drop_older(recorder, keep_hours)
             if not settled:
@@ -166,7 +179,8 @@ def _with_date(index: IndexFolder, video: IndexedVideo, recorded: float | None) 
     return index.catalogue.update(video.id, recorded_at=recorded)
 
 
-def _finish(recorder: Recorder, source: Video) -> None:
+def _finish(recorder: Recorder, source: Video, missing: int = 0) -> None:
+    """Mark the video as complete; `missing` frames at its end could not be decoded."""
     size, mtime_ns = size_and_mtime(source.path)
     indexed = recorder.video
     if indexed.sha256 is not None and (size, mtime_ns) != (indexed.size, indexed.mtime_ns):
@@ -182,6 +196,7 @@ def _finish(recorder: Recorder, source: Video) -> None:
         size=size,
         mtime_ns=mtime_ns,
         duration_s=source.duration_s,
+        unreadable=recorder.unreadable + missing,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import shutil
 import time
 import zlib
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ class Recorder:
 
     _pending: list[Block]  # what was written since the last commit
     _since: float
+    unreadable: int  # frames, of all written ones
 
     def __init__(
         self, index: IndexFolder, localizer: Localizer, video: IndexedVideo, *, commit_s: float = COMMIT_S
@@ -62,8 +64,9 @@ class Recorder:
         self.video = self.index.catalogue.video(self.video.id)
         self._drop_uncommitted()
 
-    def append(self, features: Tensor) -> None:
-        """Append features [n, c, rows, columns] of the next n frames."""
+    def append(self, features: Tensor, unreadable: int = 0) -> None:
+        """Append features [n, c, rows, columns] of the next n frames; `unreadable` is of all so far."""
+        self.unreadable = unreadable
         while len(features):
             room = _block_rows() - self.end % _block_rows()
             self._append(features[:room])
@@ -75,7 +78,8 @@ class Recorder:
             if self._pending:
                 for rows in filter(None, (self.fine, self.compact)):
                     rows.sync(self.video.frames, self.end)
-                self.index.catalogue.commit(self.video.id, self._pending, **values)
+                given = {"unreadable": self.unreadable, **values}
+                self.index.catalogue.commit(self.video.id, self._pending, **given)
             elif values:
                 self.index.catalogue.update(self.video.id, **values)
         self.video = self.index.catalogue.video(self.video.id)
@@ -133,6 +137,24 @@ class Recorder:
             compact_bytes=grid.row_bytes,
         )
         self._open()
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Raise IndexStoreError if the frames to come will not fit on the disk."""
+        video = self.video
+        if video.expected is None or video.compact_bytes is None:
+            return
+        rows, compact_bytes = video.expected - self.end, video.compact_bytes
+        needed = rows * ((video.fine_bytes or 0) + compact_bytes)
+        free = shutil.disk_usage(self.index.folder).free
+        if needed > free:
+            smaller = (
+                f"--keep compact needs {rows * compact_bytes / 1e9:.3g} GB; " if video.fine_bytes else ""
+            )
+            raise IndexStoreError(
+                f"{video.name}: its features need {needed / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free at "
+                f"{self.index.folder}; {smaller}free some space, or give another --index"
+            )
 
     def _open(self) -> None:
         self.fine: Rows | None = self.index.fine(self.video)
@@ -141,7 +163,7 @@ class Recorder:
 
     def _reset_pending(self) -> None:
         self._pending = []
-        self._since = time.monotonic()
+        self._since, self.unreadable = time.monotonic(), self.video.unreadable
 
     def _drop_uncommitted(self) -> None:
         for rows in filter(None, (self.fine, self.compact)):

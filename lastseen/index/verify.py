@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from lastseen.errors import LastSeenError
 from lastseen.index.entry import COMPACT, LIVE, RECORDED, Block, IndexedVideo
-from lastseen.index.identity import is_same_file, is_there
+from lastseen.index.identity import is_same_file
 from lastseen.index.rows import Rows
 from lastseen.index.soundness import Known, Soundness
+from lastseen.video.containers import is_file
 
 
 def problems_of(video: IndexedVideo, kept: list[Rows], blocks: list[Block]) -> list[str]:
@@ -51,7 +52,7 @@ def _original(video: IndexedVideo) -> list[str]:
         return []
     if video.kind == RECORDED and video.identity != f"sha256:{video.sha256}":
         return [f"the catalogue gives two contents for it, {video.identity:.24} and {video.sha256!s:.16}"]
-    if not is_there(video.path):
+    if not is_file(video.path):
         return [f"{video.source} is gone, and it cannot be searched without"] if video.keep == COMPACT else []
     try:
         same = is_same_file(video, by_content=True)

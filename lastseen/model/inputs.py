@@ -150,6 +150,10 @@ def _middles_inside(low: Tensor, high: Tensor, count: int) -> Tensor:
 
 def resized(pictures: Tensor, width: int, height: int) -> Tensor:
     """[n, h, w, 3] uint8 -> [n, 3, height, width] in [0, 1], anti-aliased."""
+    together = max(1, AT_ONCE_PX // (pictures.shape[1] * pictures.shape[2]))
+    if len(pictures) > together:  # as floats, large pictures would take gigabytes
+        parts = (pictures[at : at + together] for at in range(0, len(pictures), together))
+        return torch.cat([resized(part, width, height) for part in parts])
     planes = rearrange(pictures, "n h w c -> n c h w").float() / 255
     if planes.shape[-2:] == (height, width):
         return planes

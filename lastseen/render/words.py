@@ -18,7 +18,13 @@ def answer_text(answer: Answer) -> str:
     if guess is not None:
         score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
         lines.append(f"The best guess is {clock(guess.start)} to {clock(guess.end)} ({score}).")
+    if answer.unreadable_s:
+        lines.append(f"note: {unreadable_words(answer.unreadable_s)}")
     return "\n".join(lines)
+
+
+def unreadable_words(unreadable_s: float, video: str = "the video") -> str:
+    return f"{unreadable_s:.1f} s of {video} could not be decoded; what was in view then is not known"
 
 
 def headline(answer: Answer) -> str:

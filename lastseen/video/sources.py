@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastseen.errors import VideoError
-from lastseen.video import ROUNDING_S, Frame, _opened, _Source
+from lastseen.video import ROUNDING_S, Frame
+from lastseen.video.containers import is_file
 from lastseen.video.dates import believable
+from lastseen.video.decoding import Source, opened
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,6 +39,8 @@ DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
 
 def is_live(source: str) -> bool:
     """Whether it names a camera or a stream, not a file: camera, camera:1, /dev/video0, rtsp://..."""
+    if is_file(Path(source)):  # whatever it is called
+        return False
     return "://" in source or source == "camera" or source.startswith(("camera:", "/dev/video"))
 
 
@@ -69,7 +73,7 @@ def recorded_at(path: Path) -> float | None:
 
 def dates_in(path: Path) -> list[float]:
     """All recording times in the file's metadata, the best source first, in seconds since 1970."""
-    with _opened(path) as source:
+    with opened(path) as source:
         written = {key.lower(): str(value) for key, value in source.container.metadata.items()}
     found = []
     for key in DATES:
@@ -137,13 +141,15 @@ class LiveVideo:
         else:
             self._samples.put(VideoError(f"{self.address}: broke off ({failure.strerror})"))
 
-    def _sample(self, source: _Source) -> None:
+    def _sample(self, source: Source) -> None:
         shown: VideoFrame | None = None
         origin_s = last_s = size = None
         number = 0
-        for stamp_s, frame in source.frames():
+        for stamp_s, frame, _ in source.frames():
             if self._stop.is_set():
                 return
+            if frame is None:
+                continue  # damaged on its way: the picture before it stays
             if origin_s is None or last_s is None:
                 origin_s, size = stamp_s, (frame.width, frame.height)
             elif not 0 <= stamp_s - last_s < JUMP_S:
@@ -158,7 +164,7 @@ class LiveVideo:
             self._samples.put(Frame(number, number / self.fps, _upright(shown, size)))
 
 
-class _LiveSource(_Source):
+class _LiveSource(Source):
     """Packets until the stream ends or breaks off; both flush the frames that the decoder still holds."""
 
     failure: FFmpegError | None = None

@@ -67,7 +67,7 @@ class Seen(BaseModel):
     """`answer` keeps the schema lastseen/answer@1, every occurrence in it; `curve` is for drawing.
 
     `steps` are the refinement steps that were run; `left_out` says in words what was not done because the
-    video file is missing.
+    video file is missing, and how much of the video could not be decoded.
     """
 
     video: str

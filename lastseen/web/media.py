@@ -24,6 +24,7 @@ from lastseen.index.entry import LIVE
 from lastseen.index.lock import locked
 from lastseen.index.originals import ENDINGS, check_unchanged
 from lastseen.video import Video
+from lastseen.video.containers import is_file, is_video_container
 from lastseen.web.errors import DiskFull, Missing, Refused, TooLarge
 from lastseen.web.limits import Limits
 from lastseen.web.pictures import Pictures
@@ -270,16 +271,6 @@ def safe_name(name: str) -> str:
     return f"{stem[:80].strip(' .') or 'video'}{dot}{ending[:8]}"
 
 
-def is_video_container(head: bytes) -> bool:
-    """Whether the first bytes are those of a known video container."""
-    starts = (b"\x1aE\xdf\xa3", b"OggS", b"FLV\x01", b"0&\xb2u", b"\0\0\x01\xba", b"\0\0\x01\xb3")
-    is_mp4 = head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip", b"styp")
-    is_avi = head[:4] == b"RIFF" and head[8:12] == b"AVI "
-    # MPEG transport streams have a sync byte every 188 bytes, those of camcorders every 192.
-    is_ts = head[:1] == b"G" == head[188:189] or head[4:5] == b"G" == head[196:197]
-    return head.startswith(starts) or is_mp4 or is_avi or is_ts
-
-
 def _entry(video: IndexedVideo) -> Entry:
     return Entry(video_id(video.source), video.name, None if video.kind == LIVE else video.path, video)
 
@@ -301,13 +292,6 @@ def _leads_into(path: Path, folder: Path) -> bool:
     try:
         return path.resolve().is_relative_to(folder) and path.is_file()
     except (OSError, RuntimeError):  # a loop of links
-        return False
-
-
-def is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
         return False
 
 

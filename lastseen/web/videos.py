@@ -16,9 +16,10 @@ from starlette.requests import ClientDisconnect
 from lastseen.errors import LastSeenError
 from lastseen.index import Index, IndexedVideo
 from lastseen.render.still import jpeg
+from lastseen.video.containers import is_file
 from lastseen.web.answers import JobInfo, job_info, local_time
 from lastseen.web.errors import Busy, Missing, TooLarge, from_system, plain
-from lastseen.web.media import Entry, Shelf, is_file
+from lastseen.web.media import Entry, Shelf
 from lastseen.web.pictures import pixels
 from lastseen.web.turns import Turns
 from lastseen.web.work import Work

@@ -28,9 +28,9 @@ from videos import (
     write_video,
 )
 
-from lastseen import video as video_module
 from lastseen.errors import VideoError
-from lastseen.video import Video
+from lastseen.video import ROUNDING_S, Video
+from lastseen.video.decoding import Source, Timed
 
 FASTSTART = {"movflags": "faststart"}
 
@@ -143,19 +143,17 @@ def test_a_far_section_is_not_decoded_from_the_start(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[float] = []
-    honest = video_module._Source.frames
+    honest = Source.frames
 
-    def counted(
-        self: video_module._Source, from_keyframe: bool = False
-    ) -> Iterator[tuple[float, av.VideoFrame]]:
-        for stamp_s, frame in honest(self, from_keyframe):
-            decoded.append(stamp_s)
-            yield stamp_s, frame
+    def counted(self: Source, from_keyframe: bool = False) -> Iterator[Timed]:
+        for timed in honest(self, from_keyframe):
+            decoded.append(timed.stamp_s)
+            yield timed
 
     section = Video(
         write_video(tmp_path / name, pictures(1500), options={"x264-params": "keyint=25"}), start_s=50
     )
-    monkeypatch.setattr(video_module._Source, "frames", counted)
+    monkeypatch.setattr(Source, "frames", counted)
     assert numbers(section, end_s=1.0) == [1250, 1255, 1260, 1265, 1270]
     assert min(decoded) > 45 and len(decoded) < 100
 
@@ -166,6 +164,26 @@ def test_a_video_can_be_pickled_and_read_twice_at_once(tmp_path: Path) -> None:
     pairs = list(zip(video.frames(5), twin.frames(5), strict=True))
     assert len(pairs) == 10
     assert all(np.array_equal(a.image, b.image) for a, b in pairs)
+
+
+@pytest.mark.parametrize("fps", [24.0, 25.0, 30.0, 30000 / 1001])
+@pytest.mark.parametrize(("form", "codec"), [("h264", "libx264"), ("hevc", "libx265"), ("m4v", "mpeg4")])
+def test_a_raw_stream_runs_at_the_rate_in_its_own_header(
+    tmp_path: Path, fps: float, form: str, codec: str
+) -> None:
+    rate = Fraction(fps).limit_denominator(1001)
+    path = tmp_path / f"v.{form}"
+    with av.open(str(path), "w", format=form) as container:
+        stream: Any = container.add_stream(codec, rate=rate)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.options = {"x265-params": "log-level=none"} if codec == "libx265" else {}
+        for image in pictures(150):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    video = Video(path)
+    assert video.fps == pytest.approx(fps)
+    assert video.duration_s == pytest.approx(150 / fps, abs=0.01)
+    assert numbers(video) == [math.floor((n / 5 + ROUNDING_S) * fps) for n in range(len(numbers(video)))]
 
 
 # --- picture

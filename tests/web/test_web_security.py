@@ -14,8 +14,9 @@ from scenes import texture
 from videos import pictures, write_video
 from web import HERE, PLACES, finished, jpeg, left_over, look, served, tiny, write_walk
 
+from lastseen.video.containers import is_video_container
 from lastseen.web.jobs import Jobs
-from lastseen.web.media import Settings, is_video_container, safe_name
+from lastseen.web.media import Settings, safe_name
 from lastseen.web.security import is_own_host
 from lastseen.web.server import create_app
 
