@@ -9,8 +9,9 @@
     report.py    the table at the end, as text, JSON and in the documentation
     samples.py   sound files that are then damaged: videos, pictures, a tiny model
     programs.py  real `lastseen` processes
+    client.py    a real `lastseen serve`, and requests to it
     media.py pictures.py indexes.py weights.py texts.py kills.py servers.py disks.py   one kind each
 
-A kind is a module with NAME, CASES, LIMIT_S, `prepare(folder)` and `run(case)`. `run` returns NORMAL or REFUSED; any
-exception that is not a LastSeenError of one line is a failure.
+A kind is a module with NAME, CASES, LIMIT_S, `prepare(folder)` and `run(case)`. `run` returns NORMAL or
+REFUSED; any exception that is not a LastSeenError of one line is a failure.
 """

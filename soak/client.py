@@ -76,7 +76,9 @@ def serving(scratch: Path, *words: object) -> Iterator[Server]:
     process = started("serve", *words, "--port", 0, "--quiet", log=log)
     out, err = log.with_suffix(".out"), log.with_suffix(".err")
     try:
-        if not wait_until(lambda: bool(ADDRESS.search(out.read_text())) or process.poll() is not None, START_S):
+        if not wait_until(
+            lambda: bool(ADDRESS.search(out.read_text())) or process.poll() is not None, START_S
+        ):
             raise Broken(f"the server did not start in {START_S:g} s")
         match = ADDRESS.search(out.read_text())
         if match is None:

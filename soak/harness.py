@@ -1,6 +1,6 @@
 """Gives cases to worker processes and counts how they end: normally, refused, or not as promised.
 
-A case that takes too long or too much memory is killed with its worker and counted; so is one whose worker dies.
+A case that takes too long or too much memory is killed with its worker and counted, as one whose worker dies.
 """
 
 from __future__ import annotations

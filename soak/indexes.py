@@ -43,7 +43,9 @@ def prepare(folder: Path) -> None:
         for number, keep in enumerate(("full", "compact", "full")):
             pictures = moving(7 + number, 5, seed=number)
             path = write_video(folder / f"{'abc'[number]}.mp4", pictures, "libx264", fps=5)
-            os.utime(path, (1_000_000_000, 1_000_000_000))  # the catalogue's bytes must not differ from run to run
+            os.utime(
+                path, (1_000_000_000, 1_000_000_000)
+            )  # the catalogue's bytes must not differ from run to run
             index.add(path, keep=keep, recorded=1e9 + 1000 * number)
         for exhaustive in (False, True):
             answers, _ = asked(index, exhaustive)
@@ -147,7 +149,9 @@ def catalogue_values(case: Case, folder: Path) -> str:
             places += [(table, column) for column in columns if column not in NOT_READ]
         while True:
             table, column = case.rng.choice(places)
-            keys = [row[0] for row in base.execute(f"SELECT rowid FROM {table}")] if table != "blocks" else [0]
+            keys = (
+                [row[0] for row in base.execute(f"SELECT rowid FROM {table}")] if table != "blocks" else [0]
+            )
             where, key = ("1", ()) if table == "blocks" else ("rowid = ?", (case.rng.choice(keys),))
             old = base.execute(f"SELECT {column} FROM {table} WHERE {where}", key).fetchone()[0]
             new = case.rng.choice(LABELS.get(column) or _others(old))
@@ -182,7 +186,7 @@ def whole_files(case: Case, folder: Path) -> str:
 
 
 def _others(old: Any) -> tuple[Any, ...]:
-    odd = tuple(value for value in ODD_VALUES if not isinstance(value, (list, dict))) + (b"\x00\xff",)
+    odd = (*(value for value in ODD_VALUES if not isinstance(value, (list, dict))), b"\x00\xff")
     if isinstance(old, int | float) and not isinstance(old, bool):
         near = (old + 1, old - 1, 2 * old, -old, old // 2)
         return (*near, *near, *odd)

@@ -1,4 +1,4 @@
-"""Processes killed amid their work: what was committed is there, the rest is made again, outputs are whole."""
+"""Programs killed amid their work: what was committed is there, the rest is made again; outputs are whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
+from operator import le
 from pathlib import Path
 
 from PIL import Image
@@ -25,6 +27,7 @@ NAME = "kills"
 CASES = 40
 LIMIT_S = 240.0
 SECONDS = 110  # of the video: 550 frames, in two files of rows
+SHORT_S = 12  # of the one that is searched
 OUTPUTS = ("out.jpg", "out.mp4", "out.json", "out.csv", "out.html")
 RUN_S = 90.0  # one program may take so long
 
@@ -32,9 +35,14 @@ RUN_S = 90.0  # one program may take so long
 def prepare(folder: Path) -> None:
     save_tiny_model(folder / "model")
     write_video(folder / "walk.mp4", moving(SECONDS, 5), "libx264", fps=5)
+    write_video(folder / "short.mp4", moving(SHORT_S, 5), "libx264", fps=5)
     Image.fromarray(blocks(7)).save(folder / "thing.png")
-    command("index", "add", *_add(folder, folder / "index"), log=folder / "add", limit_s=RUN_S)
-    command("find", *_find(folder, folder), log=folder / "find", limit_s=RUN_S)
+    if (
+        command("index", "add", *add_words(folder, folder / "index"), log=folder / "add", limit_s=RUN_S)
+        != NORMAL
+    ):
+        raise Broken("a sound video was not indexed")
+    command("find", *find_words(folder, folder), log=folder / "find", limit_s=RUN_S)
     (folder / "answers.json").write_text(answers(folder / "index", folder))
 
 
@@ -49,16 +57,16 @@ def index_goes_on(case: Case) -> str:
     all_bytes = sum(map(len, whole.values()))
     committed: dict[str, int] = {}
     for kill in range(case.rng.choice((1, 1, 2))):
+        least = round(case.rng.random() * all_bytes)
+        delay_s = case.rng.uniform(0.2, 5.0)
         if case.rng.random() < 0.7:
-            least = round(case.rng.random() * all_bytes)
-            what, is_time = f"{least} bytes of rows", lambda _: written(folder) >= least
+            what, is_time = f"{least} bytes of rows", partial(_has_written, folder, least)
         else:
-            delay_s = case.rng.uniform(0.2, 5.0)
-            what, is_time = f"{delay_s:.2f} s", lambda since_s: since_s >= delay_s
+            what, is_time = f"{delay_s:.2f} s", partial(le, delay_s)
         case.say(f"index add, kill {kill + 1} after {what}")
-        killed(started("index", "add", *_add(case.prepared, folder), log=log), is_time)
+        killed(started("index", "add", *add_words(case.prepared, folder), log=log), is_time)
         check_committed(folder, whole, committed)
-    if command("index", "add", *_add(case.prepared, folder), log=log, limit_s=RUN_S) != NORMAL:
+    if command("index", "add", *add_words(case.prepared, folder), log=log, limit_s=RUN_S) != NORMAL:
         raise Broken(f"it did not go on: {log.with_suffix('.err').read_text()[-300:]!r}")
     check_committed(folder, whole, committed)
     if _contents(folder) != whole:
@@ -97,11 +105,11 @@ def outputs_are_whole_or_absent(case: Case) -> str:
         return bool(first_seen) and since_s >= first_seen[0] + late_s
 
     case.say(f"find, killed {late_s} s after it began to write")
-    killed(started("find", *_find(sound, case.scratch), log=log), is_time)
+    killed(started("find", *find_words(sound, case.scratch), log=log), is_time)
     for name in OUTPUTS:
         if (path := case.scratch / name).exists():
             check_whole(path, sound / name)
-    command("find", *_find(sound, case.scratch), log=log, limit_s=RUN_S)
+    command("find", *find_words(sound, case.scratch), log=log, limit_s=RUN_S)
     for name in OUTPUTS:
         check_whole(case.scratch / name, sound / name)
     return NORMAL
@@ -135,14 +143,12 @@ def killed(process: subprocess.Popen[bytes], is_time: Callable[[float], bool]) -
         process.wait()
 
 
-def written(folder: Path) -> int:
+def _has_written(folder: Path, least: int, _: float) -> bool:
     total = 0
     for path in (folder / "videos").glob("*/*.bin"):
-        try:
+        with suppress(FileNotFoundError):
             total += path.stat().st_size
-        except FileNotFoundError:
-            continue
-    return total
+    return total >= least
 
 
 def answers(folder: Path, prepared: Path) -> str:
@@ -161,15 +167,17 @@ def _contents(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def _add(prepared: Path, folder: Path) -> tuple[object, ...]:
+def add_words(prepared: Path, folder: Path) -> tuple[object, ...]:
+    """`lastseen index add` of the prepared video into an index."""
     date = "2026-01-01 10:00"
     where = ("--index", folder, "--weights", prepared / "model")
     return (prepared / "walk.mp4", *where, "--quiet", "--device", "cpu", "--recorded", date)
 
 
-def _find(prepared: Path, out: Path) -> tuple[object, ...]:
+def find_words(prepared: Path, out: Path) -> tuple[object, ...]:
+    """`lastseen find` in the prepared video, with all OUTPUTS in a folder."""
     jpg, mp4, data, table, page = (out / name for name in OUTPUTS)
-    what = (prepared / "thing.png", prepared / "walk.mp4", "--weights", prepared / "model")
+    what = (prepared / "thing.png", prepared / "short.mp4", "--weights", prepared / "model")
     drawn = ("--picture", jpg, "--video", mp4, "--report", page)
     return (*what, "--quiet", "--device", "cpu", *drawn, "--save", data, "--save", table)
 

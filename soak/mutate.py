@@ -14,7 +14,13 @@ Damage = Callable[[Random, bytearray, Sequence[bytes]], bytes]
 ODD_NUMBERS = (0, 1, 2, 7, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)
 BOX_NAME = re.compile(rb"[a-zA-Z]{3}[a-zA-Z0-9 ]")  # of MP4 boxes, PNG chunks, RIFF lists
 TIME_BOXES = (b"stts", b"ctts", b"elst", b"mvhd", b"mdhd", b"tkhd", b"sidx", b"tfdt", b"trun")
-EBML_IDS = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67", b"\x15\x49\xa9\x66", b"\x16\x54\xae\x6b", b"\x1f\x43\xb6\x75")
+EBML_IDS = (
+    b"\x1a\x45\xdf\xa3",
+    b"\x18\x53\x80\x67",
+    b"\x15\x49\xa9\x66",
+    b"\x16\x54\xae\x6b",
+    b"\x1f\x43\xb6\x75",
+)
 EBML_TIME_IDS = (b"\xe7\x81", b"\xe7\x82", b"\x44\x89", b"\x2a\xd7\xb1")  # cluster time, duration, time scale
 
 
@@ -77,7 +83,9 @@ def edit_sizes(rng: Random, data: bytearray, _: Sequence[bytes]) -> bytes:
     elements = [place for id in EBML_IDS if (place := data.find(id)) >= 0]
     for _ in range(rng.choice((1, 1, 3))):
         if elements and rng.random() < 0.7:
-            _put(data, rng.choice(elements) + 4, struct.pack(">B", rng.choice((0x01, 0x40, 0x80, 0x81, 0xFF))))
+            _put(
+                data, rng.choice(elements) + 4, struct.pack(">B", rng.choice((0x01, 0x40, 0x80, 0x81, 0xFF)))
+            )
         elif names:
             place = rng.choice(names[:40] + names[-40:])
             number = rng.choice((*ODD_NUMBERS, len(data), rng.randrange(1 << 32)))

@@ -107,7 +107,17 @@ def bmp(side: int) -> bytes:
 
 
 def tiff(side: int) -> bytes:
-    tags = ((256, side), (257, side), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, side), (279, 64))
+    tags = (
+        (256, side),
+        (257, side),
+        (258, 8),
+        (259, 1),
+        (262, 1),
+        (273, 8),
+        (277, 1),
+        (278, side),
+        (279, 64),
+    )
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
     return b"II*\0" + struct.pack("<I", 72) + bytes(64) + struct.pack("<H", len(tags)) + entries + bytes(4)
 

@@ -52,7 +52,10 @@ def table(report: dict[str, Any]) -> str:
         counts = (f"{row[name]:,}" for name in ("cases", "normal", "refused", "failures"))
         most = f"{row['worst_s']:.1f} s", f"{row['peak_bytes'] / 2**20:,.0f} MiB"
         lines.append(f"| {' | '.join((row['kind'], *counts, *most))} |")
-    sums = [f"{sum(row[name] for row in report['kinds']):,}" for name in ("cases", "normal", "refused", "failures")]
+    sums = [
+        f"{sum(row[name] for row in report['kinds']):,}"
+        for name in ("cases", "normal", "refused", "failures")
+    ]
     lines.append(f"| all | {' | '.join(sums)} | {report['seconds'] / 60:.1f} min in all |  |")
     return "\n".join(lines)
 

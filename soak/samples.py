@@ -22,7 +22,9 @@ def blocks(seed: int, width: int = WIDTH, height: int = HEIGHT, grain: int = 8) 
     return np.ascontiguousarray(cells.repeat(grain, 0).repeat(grain, 1)[:height, :width])
 
 
-def moving(seconds: float, fps: int, *, seed: int = 0, width: int = WIDTH, height: int = HEIGHT) -> list[np.ndarray]:
+def moving(
+    seconds: float, fps: int, *, seed: int = 0, width: int = WIDTH, height: int = HEIGHT
+) -> list[np.ndarray]:
     """Pictures that move over a world of blocks."""
     world = blocks(seed, width * 4, height)
     steps = (number * 3 % (world.shape[1] - width) for number in range(round(seconds * fps)))

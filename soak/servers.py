@@ -1,4 +1,4 @@
-"""Floods, slow clients and malformed requests against a real server, which must answer afterwards as before."""
+"""Floods, slow clients and malformed requests: a real server must answer afterwards as it did before."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def run(case: Case) -> str:
         scenario(case, server, picture)
         back_to(server, before, ALLOWANCE_BYTES, QUIET_S)
         check_question(server, add_picture(server, 7))
-    left = [path.name for path in (case.scratch / "index" / "uploads" / "incoming").rglob("*") if path.is_file()]
+    left = [
+        path.name for path in (case.scratch / "index" / "uploads" / "incoming").rglob("*") if path.is_file()
+    ]
     if left:
         raise Broken(f"unfinished uploads are left: {', '.join(left[:5])}")
     return NORMAL
@@ -214,8 +216,22 @@ def json_bodies(case: Case, server: Server, picture: str) -> None:
 def other_paths(case: Case, server: Server, picture: str) -> None:
     """Nothing outside the given folder can be had, however it is written."""
     secret = str(case.prepared / "elsewhere" / "secret.mp4")
-    ways = ["link.mp4", "../elsewhere/secret.mp4", secret, f"file://{secret}", f"{secret}\0.mp4", f"/./{secret}"]
-    ways += ["walk.mp4/../../elsewhere/secret.mp4", "/etc/passwd", "~/.profile", "", "/dev/zero", "\\\\host\\x"]
+    ways = [
+        "link.mp4",
+        "../elsewhere/secret.mp4",
+        secret,
+        f"file://{secret}",
+        f"{secret}\0.mp4",
+        f"/./{secret}",
+    ]
+    ways += [
+        "walk.mp4/../../elsewhere/secret.mp4",
+        "/etc/passwd",
+        "~/.profile",
+        "",
+        "/dev/zero",
+        "\\\\host\\x",
+    ]
     for way in ways:
         status, said = server.json("POST", "/api/videos", {"path": way})
         if status < 400:

@@ -70,7 +70,7 @@ def _export(answer: Path, form: str, case: Case) -> str:
 
 
 def command(words: Sequence[str], case: Case) -> str:
-    """`lastseen WORDS` in this process: it prints what is asked for, or one line, and never fails by itself."""
+    """`lastseen WORDS` in this process: it prints what is asked for, or one line."""
     out, err = io.StringIO(), io.StringIO()
     status: Any = None
     before, sys.argv = sys.argv, ["lastseen", *words]
