@@ -80,11 +80,20 @@ class _Worker:
         return status
 
 
-def soak(kind: Any, *, seed: int, cases: int, workers: int, folder: Path, keep: Path | None = None) -> Row:
+def soak(
+    kind: Any,
+    *,
+    seed: int,
+    cases: int,
+    workers: int,
+    folder: Path,
+    keep: Path | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Row:
     """Run the first `cases` cases of a kind (a module); files of failures are moved to `keep`."""
     began = time.monotonic()
     row = Row(kind.NAME, cases)
-    run = _Run(kind, seed, folder, row, keep)
+    run = _Run(kind, seed, folder, row, keep, memory_bytes)
     try:
         run.prepare()
         if not row.skipped and not row.failures:
@@ -96,8 +105,11 @@ def soak(kind: Any, *, seed: int, cases: int, workers: int, folder: Path, keep: 
 
 
 class _Run:
-    def __init__(self, kind: Any, seed: int, folder: Path, row: Row, keep: Path | None) -> None:
+    def __init__(
+        self, kind: Any, seed: int, folder: Path, row: Row, keep: Path | None, memory_bytes: int
+    ) -> None:
         self.kind, self.seed, self.folder, self.row, self.keep = kind, seed, folder, row, keep
+        self.memory_bytes = memory_bytes
         self.workers: list[_Worker] = []
         self.failed: dict[int, str] = {}
 
@@ -135,8 +147,8 @@ class _Run:
                 self._listen(worker, worker.connection)
             elif time.monotonic() - worker.since > self._limit_s(worker):
                 self._end(worker, f"hang: killed after {self._limit_s(worker):g} s")
-            elif worker.memory_bytes() > MEMORY_BYTES:
-                self._end(worker, f"memory: killed at more than {MEMORY_BYTES >> 20} MiB")
+            elif worker.memory_bytes() > self.memory_bytes:
+                self._end(worker, f"memory: killed at more than {self.memory_bytes >> 20} MiB")
 
     def _limit_s(self, worker: _Worker) -> float:
         limit_s = 10 * self.kind.LIMIT_S if worker.number == PREPARE else self.kind.LIMIT_S
@@ -157,8 +169,8 @@ class _Run:
         self.row.peak_bytes = max(self.row.peak_bytes, peak_bytes)
         if worker.number != PREPARE:
             self.row.worst_s = max(self.row.worst_s, seconds)
-        if peak_bytes > MEMORY_BYTES:  # too short to be seen while it ran
-            self._end(worker, f"memory: {peak_bytes >> 20} MiB, more than {MEMORY_BYTES >> 20}")
+        if peak_bytes > self.memory_bytes:  # too short to be seen while it ran
+            self._end(worker, f"memory: {peak_bytes >> 20} MiB, more than {self.memory_bytes >> 20}")
             return
         if outcome == FAILED:
             self._fail(worker, what)

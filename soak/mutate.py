@@ -176,7 +176,7 @@ def damaged(rng: Random, number: int, sound: Sequence[bytes]) -> tuple[int, str,
     Files and kinds of damage take turns, so that any run of cases holds all of them.
     """
     which, kinds = number % len(sound), list(DAMAGE)
-    name = kinds[(number + number // len(sound)) % len(kinds)]
+    name = kinds[(number // len(sound) + 5 * which) % len(kinds)]
     return which, name, DAMAGE[name](rng, bytearray(sound[which]), sound)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import resource
 import shutil
 import sys
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -77,8 +79,14 @@ def _described(error: Exception) -> str:
 
 def peak_bytes() -> int:
     """The most memory that this process, or a program that it waited for, ever held."""
-    used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return max(used) * (1 if sys.platform == "darwin" else 1024)
+    programs = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
+    # Not what getrusage says of this process: that counts what its parent held before this one began.
+    with suppress(OSError):
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        return max(programs, int(match[1]) * 1024 if match else 0)
+    return programs
 
 
 def _limit_memory() -> None:

@@ -13,6 +13,7 @@ from soak.case import NORMAL, Broken, Case, Impossible
 NAME = "bad"
 LIMIT_S = 6.0
 PATIENCE_S = 600
+MEMORY_BYTES = 300 * 2**20
 
 
 def prepare(folder: Path) -> None:
@@ -42,13 +43,13 @@ def leave(case: Case) -> str:
 
 
 def fill_memory(case: Case) -> str:
-    held = b"x" * (1700 * 2**20)
+    held = b"x" * (MEMORY_BYTES)
     time.sleep(PATIENCE_S)
     return NORMAL if held else ""
 
 
 def fill_memory_for_a_moment(case: Case) -> str:
-    return NORMAL if len(b"x" * (1700 * 2**20)) else ""
+    return NORMAL if len(b"x" * (MEMORY_BYTES)) else ""
 
 
 def wrong_exception(case: Case) -> str:

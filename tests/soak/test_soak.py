@@ -60,7 +60,8 @@ def bad(tmp_path_factory):
     root = tmp_path_factory.mktemp("bad")
     (root / "work").mkdir()
     keep = root / "kept"
-    row = soak(bad_cases, seed=5, cases=len(bad_cases.WAYS), workers=2, folder=root / "work", keep=keep)
+    limits = {"workers": 2, "memory_bytes": bad_cases.MEMORY_BYTES * 2 // 3}
+    row = soak(bad_cases, seed=5, cases=len(bad_cases.WAYS), folder=root / "work", keep=keep, **limits)
     return row, keep, root / "work"
 
 
@@ -71,7 +72,7 @@ def bad(tmp_path_factory):
         ("hang_with_a_program", "hang: killed after 6 s"),
         ("crash", "crash: signal 11"),
         ("leave", "crash: exit status 3"),
-        ("fill_memory", "memory: killed at more than 1536 MiB"),
+        ("fill_memory", "memory: killed at more than 200 MiB"),
         ("fill_memory_for_a_moment", "memory: "),
         ("wrong_exception", "KeyError at bad_cases.py:"),
         ("two_lines", "an error of 2 lines"),
