@@ -25,7 +25,7 @@ from soak.samples import blocks, moving, save_tiny_model, write_video
 from soak.servers import MOST_BYTES, check_alive, head, png, warm
 
 NAME = "disks"
-CASES = 24
+CASES = 16
 LIMIT_S = 240.0
 KIB = 1024
 AMPLE = 64 * 2**20

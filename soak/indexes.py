@@ -28,7 +28,7 @@ from soak.mutate import DAMAGE, ODD_VALUES
 from soak.samples import blocks, moving, save_tiny_model, write_video
 
 NAME = "indexes"
-CASES = 1000
+CASES = 700
 LIMIT_S = 30.0
 T = TypeVar("T")
 # Another valid name or date cannot be told from one that was given; only values that cannot be right are.

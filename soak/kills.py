@@ -24,7 +24,7 @@ from soak.programs import command, started
 from soak.samples import blocks, moving, save_tiny_model, write_video
 
 NAME = "kills"
-CASES = 40
+CASES = 32
 LIMIT_S = 240.0
 SECONDS = 110  # of the video: 550 frames, in two files of rows
 SHORT_S = 12  # of the one that is searched

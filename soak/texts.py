@@ -20,7 +20,7 @@ from soak.case import NORMAL, REFUSED, Broken, Case, check_line
 from soak.mutate import DAMAGE, damaged_json
 
 NAME = "texts"
-CASES = 3000
+CASES = 2000
 LIMIT_S = 20.0
 KINDS = ("answer", "annotations", "predictions", "absent")
 
