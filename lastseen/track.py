@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,9 @@ from lastseen.box import Box
 from lastseen.errors import TrackError
 
 SCHEMA = "lastseen/track@1"
+# What a file may claim; between two boxes of a track there are at most so many frames of its video.
+LEAST_FPS, MOST_FPS, MOST_FRAMES = 0.01, 100_000.0, 2**40
+MOST_PX = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,17 +115,36 @@ class ResponseTrack:
             frames = [int(b["frame"]) for b in data["boxes"]]
             boxes = tuple(Box(*(float(b[k]) for k in ("x1", "y1", "x2", "y2"))) for b in data["boxes"])
             fps, score = float(data["fps"]), float(data["score"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise TrackError(f"malformed track: {type(error).__name__}: {error}") from None
-        if not fps > 0:
-            raise TrackError(f"malformed track: fps must be positive, got {fps}")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise TrackError(f"malformed track: {shown_error(error)}") from None
+        if not LEAST_FPS <= fps <= MOST_FPS:
+            raise TrackError(f"malformed track: fps must be {LEAST_FPS:g} to {MOST_FPS:g}, got {fps:g}")
+        if not all(abs(value) <= MOST_PX for box in boxes for value in box.xyxy) or not math.isfinite(score):
+            raise TrackError(f"malformed track: boxes and score must be numbers, of boxes up to {MOST_PX:g}")
+        if frames and not 0 <= frames[0] < MOST_FRAMES:
+            raise TrackError("malformed track: a box is on no frame of a video")
         if not frames or frames != list(range(frames[0], frames[0] + len(frames))):
             raise TrackError("malformed track: box frames must be consecutive and at least one")
         return cls(first_frame=frames[0], fps=fps, boxes=boxes, score=score)
 
     @classmethod
     def from_json(cls, text: str) -> ResponseTrack:
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise TrackError(f"not JSON: {error}") from None
+        return cls.from_dict(parsed(text))
+
+
+def parsed(text: str) -> Any:
+    """JSON of an answer or a track; TrackError if it is none."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TrackError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise TrackError("not an answer: lists within lists without end") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise TrackError(f"not an answer: {shown_error(error)}") from None
+
+
+def shown_error(error: Exception) -> str:
+    """Kind and beginning of an error whose message may repeat all of a file."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= 160 else f"{text[:160]}..."

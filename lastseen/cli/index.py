@@ -294,9 +294,14 @@ def remove(
     from lastseen.index.answers import megabytes
 
     with open_index(folder) as index:
-        chosen = [index.named(name) for name in names]
+        damaged = {str(id): id for id in index.catalogue.damaged_entries()}
         removed: list[dict[str, Any]] = []
-        for video in chosen:
+        for name in [name for name in names if name in damaged]:
+            index.remove_damaged(damaged[name])
+            removed.append({"name": name, "bytes": 0})
+            if not as_json:
+                print(f"video {name}: forgotten")
+        for video in [index.named(name) for name in names if name not in damaged]:
             removed.append({"name": video.name, "bytes": index.remove(video)})
             if not as_json:
                 print(f"{one_line(video.name)}: forgotten, {megabytes(removed[-1]['bytes'])} freed")
@@ -313,7 +318,7 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
     Exit status: 0 sound, 1 damaged, 2 error.
     """
     with open_index(folder) as index:
-        videos = _chosen(index, names)
+        videos = [index.named(name) for name in names] if names else index.catalogue.sound_videos()
         problems = index.problems() + [line for video in videos for line in index.verify(video)]
     if as_json:
         print(json.dumps({"schema": "lastseen/index-verify@1", "sound": not problems, "problems": problems}))

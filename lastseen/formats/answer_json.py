@@ -15,11 +15,12 @@ from typing import Any
 
 from lastseen.answer import Answer, VideoFacts, VideoInfo
 from lastseen.errors import TrackError
+from lastseen.track import MOST_FPS, MOST_PX, ResponseTrack, parsed, shown_error
 from lastseen.track import SCHEMA as TRACK_SCHEMA
-from lastseen.track import ResponseTrack
 from lastseen.video import ROUNDING_S, Video
 
 SCHEMA = "lastseen/answer@1"
+MOST_S = 1e10  # of a video: three centuries
 
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
@@ -56,10 +57,7 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
     `video` stands in for what the JSON says of it. Answers of version 0.1 have no frame rate: the video
     is looked up where it was.
     """
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TrackError(f"not JSON: {error}") from None
+    data = parsed(text)
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == TRACK_SCHEMA:
         if video is None:
@@ -77,8 +75,8 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
             model=str(data.get("model", "")),
             unreadable_s=float(data.get("unreadable", 0)),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise TrackError(f"malformed answer: {type(error).__name__}: {error}") from None
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise TrackError(f"malformed answer: {shown_error(error)}") from None
 
 
 def _facts(data: dict[str, Any]) -> VideoFacts:
@@ -89,8 +87,11 @@ def _facts(data: dict[str, Any]) -> VideoFacts:
         video = Video(path, allow_truncated=True)
         data = {**data, "fps": video.fps, "duration": video.duration_s}
     numbers = {key: float(data[key]) for key in ("width", "height", "fps", "duration")}
-    if not all(0 < value < math.inf for value in numbers.values()):
-        raise TrackError(f"malformed answer: width, height, fps and duration must be positive, got {numbers}")
+    most = {"width": MOST_PX, "height": MOST_PX, "fps": MOST_FPS, "duration": MOST_S}
+    if not all(0 < value <= most[key] for key, value in numbers.items()):
+        raise TrackError(
+            f"malformed answer: width, height, fps, duration must be above 0, at most {most}, got {numbers}"
+        )
     width, height = int(numbers["width"]), int(numbers["height"])
     return VideoFacts(
         path=path, width=width, height=height, fps=numbers["fps"], duration_s=numbers["duration"]

@@ -15,7 +15,17 @@ from typing import Any
 from urllib.parse import quote
 
 from lastseen.errors import IndexStoreError
-from lastseen.index.entry import ADDED_COLUMNS, COLUMNS, VIDEOS, Block, IndexedVideo, block_of, video_of
+from lastseen.index.entry import (
+    ADDED_COLUMNS,
+    COLUMNS,
+    VIDEOS,
+    Block,
+    DamagedEntry,
+    IndexedVideo,
+    block_of,
+    checksum_of,
+    video_of,
+)
 from lastseen.index.lock import locked
 
 SCHEMA = "lastseen/index@1"
@@ -91,10 +101,31 @@ class Catalogue:
 
     def videos(self, **equal: Any) -> list[IndexedVideo]:
         """Videos whose columns equal the given values, in the order in which they were added."""
+        with self._sqlite_errors():
+            return [video_of(row, checksum) for row, checksum in self._entries(**equal)]
+
+    def sound_videos(self) -> list[IndexedVideo]:
+        """All videos but those whose entries are damaged."""
+        damaged = self.damaged_entries()
+        with self._sqlite_errors():
+            return [video_of(*entry) for entry in self._entries() if entry[0][0] not in damaged]
+
+    def damaged_entries(self) -> dict[Any, str]:
+        """Number of a video whose entry cannot be believed -> why."""
+        damaged: dict[Any, str] = {}
+        with self._sqlite_errors():
+            for row, checksum in self._entries():
+                try:
+                    video_of(row, checksum)
+                except DamagedEntry as error:
+                    damaged[error.id] = str(error)
+        return damaged
+
+    def _entries(self, **equal: Any) -> list[tuple[tuple[Any, ...], int | None]]:
+        """Values of COLUMNS, and their checksum."""
         where = " AND ".join(f"{column} = ?" for column in equal) or "1"
         query = f"SELECT {', '.join(self._columns)} FROM videos WHERE {where} ORDER BY id"
-        with self._sqlite_errors():
-            return [video_of(row) for row in self._base.execute(query, tuple(equal.values()))]
+        return [(tuple(row), checksum) for *row, checksum in self._base.execute(query, tuple(equal.values()))]
 
     def video(self, id: int) -> IndexedVideo:
         found = self.videos(id=id)
@@ -113,7 +144,8 @@ class Catalogue:
             columns, marks = ", ".join(values), ", ".join("?" * len(values))
             query = f"INSERT INTO videos ({columns}) VALUES ({marks})"
             added = self._base.execute(query, tuple(values.values())).lastrowid
-        assert added is not None
+            assert added is not None
+            self._seal(added)
         return self.video(added)
 
     def update(self, id: int, **values: Any) -> IndexedVideo:
@@ -170,6 +202,11 @@ class Catalogue:
     def _set(self, id: int, values: dict[str, Any]) -> None:
         columns = ", ".join(f"{column} = ?" for column in values)
         self._base.execute(f"UPDATE videos SET {columns} WHERE id = ?", (*values.values(), id))
+        self._seal(id)
+
+    def _seal(self, id: int) -> None:
+        for row, _ in self._entries(id=id):
+            self._base.execute("UPDATE videos SET checksum = ? WHERE id = ?", (checksum_of(row), id))
 
     def _insert(self, id: int, blocks: Sequence[Block]) -> None:
         self._base.executemany(
@@ -249,13 +286,15 @@ class Catalogue:
                         self._base.execute(
                             f"ALTER TABLE videos ADD COLUMN {column} {ADDED_COLUMNS[column][0]}"
                         )
+                self._base.execute("UPDATE videos SET checksum = NULL")  # they were of fewer columns
                 self._base.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     self._base.rollback()
                 raise
             missing = []
-        self._columns = [ADDED_COLUMNS[column][1] if column in missing else column for column in COLUMNS]
+        columns = [ADDED_COLUMNS[column][1] if column in missing else column for column in COLUMNS]
+        self._columns = [*columns, "NULL" if missing else "checksum"]
 
     def _held(self) -> set[str]:
         return {row[1] for row in self._base.execute("PRAGMA table_info(videos)")}
@@ -329,6 +368,11 @@ class Catalogue:
                 raise IndexStoreError(only_read(self.folder)) from None
             if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
                 raise IndexStoreError(self._damaged()) from None
+            if isinstance(error, DamagedEntry):
+                raise IndexStoreError(
+                    f"{self.path}: is damaged ({_one_line(error)}); forget that video by its number "
+                    f"(lastseen index remove {error.id!r:.20}) and add its file again"
+                ) from None
             if isinstance(error, sqlite3.DataError) or not code:
                 raise IndexStoreError(self._damaged(_one_line(error))) from None
             raise IndexStoreError(f"{self.path}: cannot be used ({_one_line(error)})") from None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -42,10 +43,11 @@ VIDEOS = """CREATE TABLE videos (
     first INTEGER NOT NULL DEFAULT 0,
     frames INTEGER NOT NULL DEFAULT 0,
     complete INTEGER NOT NULL DEFAULT 0,
-    unreadable INTEGER NOT NULL DEFAULT 0
+    unreadable INTEGER NOT NULL DEFAULT 0,
+    checksum INTEGER
 );"""
 # Columns that older catalogues lack: their declaration, and what to read in place of them.
-ADDED_COLUMNS = {"unreadable": ("INTEGER NOT NULL DEFAULT 0", "0")}
+ADDED_COLUMNS = {"unreadable": ("INTEGER NOT NULL DEFAULT 0", "0"), "checksum": ("INTEGER", "NULL")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,18 +126,34 @@ class Block:
 COLUMNS = tuple(field.name for field in fields(IndexedVideo))
 
 
-def video_of(row: tuple[Any, ...]) -> IndexedVideo:
-    """The video in a row of the catalogue; sqlite3.DataError if no writer can have put these values there."""
+class DamagedEntry(sqlite3.DataError):
+    """A row of the catalogue with values that no writer can have put there."""
+
+    def __init__(self, id: Any, what: str) -> None:
+        super().__init__(f"video {id!r:.20}: {what}")
+        self.id = id
+
+
+def checksum_of(row: Sequence[Any]) -> int:
+    """Of the values of COLUMNS, as SQLite gives them."""
+    return zlib.crc32(repr(tuple(row)).encode("utf-8", "backslashreplace"))
+
+
+def video_of(row: Sequence[Any], checksum: int | None) -> IndexedVideo:
+    """The video in a row of the catalogue, or DamagedEntry. Rows of before have no checksum."""
     values = dict(zip(COLUMNS, row))
+    id = values["id"]
     for column, allowed in _ALLOWED.items():
         if not allowed(values[column]):
-            raise sqlite3.DataError(f"video {values['id']!r:.20}: {column} is {values[column]!r:.40}")
-    values["grid"] = _grid(values["id"], values["grid"])
+            raise DamagedEntry(id, f"{column} is {values[column]!r:.40}")
+    values["grid"] = _grid(id, values["grid"])
     video = IndexedVideo(**{**values, "complete": bool(values["complete"])})
     if not video.first <= video.frames:
-        raise sqlite3.DataError(f"video {video.id}: frames from {video.first} to {video.frames}")
+        raise DamagedEntry(id, f"frames from {video.first} to {video.frames}")
     if problem := _sizes_disagree(video):
-        raise sqlite3.DataError(f"video {video.id}: {problem}")
+        raise DamagedEntry(id, problem)
+    if checksum is not None and checksum != checksum_of(row):
+        raise DamagedEntry(id, "its entry is not as it was written")
     return video
 
 
@@ -172,7 +190,7 @@ def _grid(id: int, text: str | None) -> tuple[int, int, int] | None:
     except (ValueError, RecursionError):
         grid = None
     if not (isinstance(grid, list) and len(grid) == 3 and all(map(_count(1, 100_000), grid))):
-        raise sqlite3.DataError(f"video {id}: grid is {text!r:.40}")
+        raise DamagedEntry(id, f"grid is {text!r:.40}")
     return grid[0], grid[1], grid[2]
 
 

@@ -138,9 +138,14 @@ class IndexFolder:
     def problems(self) -> list[str]:
         """Damage that is not of one video, one line each."""
         folders = list((self.folder / "videos").glob("[0-9]*"))
-        known = {self.place(video).name for video in self.catalogue.videos()}  # after listing the folders
-        strays = [f"{path} belongs to no video" for path in sorted(folders) if path.name not in known]
-        return self.catalogue.problems() + strays
+        damaged = self.catalogue.damaged_entries()
+        known = {video.id for video in self.catalogue.sound_videos()} | damaged.keys()  # after the folders
+        names = {f"{id:06d}" for id in known if isinstance(id, int)}
+        strays = [f"{path} belongs to no video" for path in sorted(folders) if path.name not in names]
+        entries = [
+            f"{reason}: lastseen index remove {id}, then add it again" for id, reason in damaged.items()
+        ]
+        return self.catalogue.problems() + entries + strays
 
     def soundness(self, video: IndexedVideo, rows: Rows) -> Soundness:
         """What of the rows is as it was written, as far as it is asked for."""
@@ -159,6 +164,11 @@ class IndexFolder:
             except OSError as error:
                 raise IndexStoreError(f"{lock}: cannot be written ({error.strerror})") from None
             yield mine
+
+    def remove_damaged(self, number: int) -> None:
+        """Remove a video whose entry in the catalogue is damaged."""
+        if stayed := self._remove(number):
+            raise IndexStoreError(f"video {number} is forgotten, but files of it stay: {stayed}; delete them")
 
     def remove(self, video: IndexedVideo) -> int:
         """Remove a video from the index; returns the number of bytes freed.

@@ -173,7 +173,7 @@ def test_properties_that_cannot_be(place, localizer, key, tmp_path):
         "INSERT INTO blocks VALUES (1, 5, 20, 1, 1)",
         "INSERT INTO videos SELECT 99, 'z', 'z', kind, 'z', sha256, size, mtime_ns, width, height, fps, "
         "duration_s, recorded_at, keep, expected, grid, fine_bytes, compact_bytes, first, frames, complete, "
-        "unreadable FROM videos WHERE id = 1",
+        "unreadable, NULL FROM videos WHERE id = 1",
     ],
 )
 def test_tables_that_are_not_as_they_should_be(place, localizer, statement):
@@ -194,3 +194,28 @@ def change(place: Path, statement: str) -> None:
         base.executescript(statement)
     finally:
         base.close()
+
+
+@pytest.mark.parametrize("column, value", [("height", "width"), ("frames", "20"), ("source", "'/elsewhere'")])
+def test_a_value_that_was_not_written_there_is_told_and_its_video_can_be_forgotten(
+    place, localizer, column, value
+):
+    change(place, f"UPDATE videos SET {column} = {value} WHERE id = 1")
+    with Index(place, create=False) as index:
+        with pytest.raises(IndexStoreError, match=r"video 1: .*lastseen index remove 1\)"):
+            search(index, localizer, QUERY)
+        assert [line for line in index.problems() if line.startswith("video 1: ")]
+        assert [video.id for video in index.catalogue.sound_videos()] == [2]
+        index.remove_damaged(1)
+        assert [video.id for video in index.videos()] == [2]
+        assert not index.problems() and not list((place / "videos").glob("000001*"))
+        assert list(search(index, localizer, QUERY)) == ["it"]
+
+
+def test_entries_of_before_have_no_checksum_until_they_are_changed(place):
+    change(place, "UPDATE videos SET name = 'walk', checksum = NULL WHERE id = 1")
+    with Index(place, create=False) as index:
+        assert index.catalogue.update(1, recorded_at=1e9).name == "walk"
+    change(place, "UPDATE videos SET name = 'run' WHERE id = 1")
+    with Index(place, create=False) as index, pytest.raises(IndexStoreError, match="not as it was written"):
+        index.videos()
