@@ -282,7 +282,7 @@ def convert_published(checkpoint: str | os.PathLike[str]) -> tuple[VQLoC, list[s
         state.update({k: v for k, v in ours.items() if k in wanted})
         if not any(k in wanted for k in ours):
             unused.append(key)
-    for key in wanted.keys() - state.keys():
+    for key in wanted:
         if key.endswith("num_batches_tracked"):  # a counter that inference never reads
             state[key] = torch.zeros((), dtype=torch.int64)
     return _loaded(lambda: VQLoC.from_config(config), state, source).eval(), unused

@@ -161,6 +161,7 @@ def add(
     failed = 0
     with open_index(folder, create=True) as index:
         index.sweep()
+        index.bind(localizer)  # of another model: said once, not for each file
         output: dict[str, Any] = {"schema": ADD_SCHEMA, "videos": [], "failed": []}
         for source in sources:
             options = {"keep": keep, "name": name, "recorded": moment}
@@ -185,7 +186,7 @@ def add(
                 _print_facts(output["videos"][-1], as_json, quiet)
                 if done.broke_off:
                     raise VideoError(f"{done.broke_off}; what came before is kept")
-            except VideoError as error:
+            except (VideoError, IndexStoreError) as error:
                 if len(sources) == 1 and not as_json:
                     raise
                 complain(error)  # continue with the other files

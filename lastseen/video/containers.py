@@ -36,14 +36,13 @@ KINDS = {
 def check_kind(path: Path) -> None:
     """Raise VideoError for anything but a regular file (or none): a pipe or a device may never end."""
     try:
-        str(path).encode()
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
         return
     except OSError as error:
         raise unreadable_file(path, error) from None
-    except ValueError:  # a null byte, or bytes that are no text
-        raise VideoError(f"{str(path)!r}: such a name cannot be kept; rename the file") from None
+    except ValueError:  # a null byte
+        raise VideoError(f"{str(path)!r}: no file can have such a name") from None
     if kind != stat.S_IFREG:
         raise VideoError(f"{path}: is {KINDS.get(kind, 'no regular file')}, not a file; give a video file")
 

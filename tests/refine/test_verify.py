@@ -99,8 +99,8 @@ def test_a_look_alike_does_not_hide_what_another_video_showed_before_it(repainte
     query, plain = Query.from_array(thing()), quick_localizer()
     localizer = plain.with_rule(plain.rule.with_step("verify", min_cosine=1.0))
     with Index(tmp_path / "index", localizer=localizer) as index:
-        index.add(around, recorded=1000.0)
-        index.add(between, recorded=1004.0)
+        index.add(around, recorded=1e9)
+        index.add(between, recorded=1e9 + 4.0)
         for how in ({"exhaustive": True}, {"candidates": 8}):
             (found,) = index.ask_many({"it": query}, **how)["it"]
             assert found.video.name == "between.mp4"

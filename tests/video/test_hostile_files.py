@@ -162,7 +162,7 @@ def test_a_name_that_cannot_be_opened_is_one_line(tmp_path: Path, name: str) -> 
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(VideoError) as caught:
         Video(tmp_path / name)
-    assert "\n" not in str(caught.value) and str(caught.value).encode()
+    assert "\n" not in str(caught.value) and os.fsencode(str(caught.value))
 
 
 # --- files that name others

@@ -40,4 +40,4 @@ def test_an_answer_says_how_much_could_not_be_decoded_and_a_ruin_is_refused(tmp_
         assert finished(client, job)["state"] == "done"
         (seen,) = client.get(f"/api/jobs/{job}/answers").json()["answers"]
     assert seen["answer"]["unreadable"] == 2.0
-    assert seen["left_out"] == "2.0 s of the video could not be decoded; what was in view then is not known."
+    assert seen["left_out"] == "2.0 s of walk.mp4 could not be decoded; what was in view then is not known."
