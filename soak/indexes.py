@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from lastseen.errors import LastSeenError
 from lastseen.index import Index
 from lastseen.index.answers import answers_dict, answers_text, list_dict, list_text
-from lastseen.index.catalogue import FILE
+from lastseen.index.database import FILE
 from lastseen.localizer import Localizer
 from lastseen.procedure import Standard
 from lastseen.query import Query

@@ -27,7 +27,8 @@ LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 INNER_ROWS = {
     "index": [
         ["lock", "rows", "compact", "entry"],
-        ["catalogue", "identity", "soundness"],
+        ["database", "identity", "soundness"],
+        ["catalogue"],
         ["verify"],
         ["folder"],
         ["recorder", "originals", "answers"],

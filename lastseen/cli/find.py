@@ -287,7 +287,7 @@ def _original(index: Index, video: IndexedVideo) -> Video:
 
 def _index(folder: Path | None, files: list[Path]) -> Index:
     from lastseen.index import default_folder
-    from lastseen.index.catalogue import FILE
+    from lastseen.index.database import FILE
 
     place = folder or default_folder()
     if not (place / FILE).is_file():

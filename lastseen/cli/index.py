@@ -71,7 +71,7 @@ def open_index(folder: Path | None, *, create: bool = False) -> Index:
 def engine_of(folder: Path | None) -> str | None:
     """The engine that made an index: the default for searching it."""
     from lastseen.index import default_folder
-    from lastseen.index.catalogue import FILE
+    from lastseen.index.database import FILE
 
     place = folder or default_folder()
     if not (place / FILE).is_file():

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from lastseen.errors import IndexStoreError
 from lastseen.files import user_folder
-from lastseen.index.catalogue import Catalogue, only_read
+from lastseen.index.catalogue import Catalogue
+from lastseen.index.database import only_read
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.lock import locked
 from lastseen.index.rows import Rows

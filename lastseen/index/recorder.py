@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import IndexStoreError
-from lastseen.index.catalogue import disk_full
 from lastseen.index.compact import CompactGrid
+from lastseen.index.database import disk_full
 from lastseen.index.entry import FULL, LIVE, Block, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.rows import SEGMENT_ROWS, Rows

@@ -219,3 +219,12 @@ def test_entries_of_before_have_no_checksum_until_they_are_changed(place):
     change(place, "UPDATE videos SET name = 'run' WHERE id = 1")
     with Index(place, create=False) as index, pytest.raises(IndexStoreError, match="not as it was written"):
         index.videos()
+
+
+@pytest.mark.parametrize(
+    "change_of", ["key = 'finferprint' WHERE key = 'fingerprint'", "value = '4.0' WHERE key = 'fps'"]
+)
+def test_properties_that_were_not_written_so_are_told(place, change_of):
+    change(place, f"UPDATE about SET {change_of}")
+    with pytest.raises(IndexStoreError, match="not as they were written"):
+        Index(place, create=False)
