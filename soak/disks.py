@@ -168,7 +168,8 @@ def outputs_on_a_full_disk(case: Case) -> str:
     disk = mounted(case, AMPLE)
     fill(disk, round(case.rng.uniform(0, 1.3) * need))
     log = case.scratch / "log"
-    outcome = command("find", *find_words(case.prepared, disk), log=log, limit_s=RUN_S)
+    words = find_words(case.prepared, disk)
+    outcome = command("find", *words, log=log, limit_s=RUN_S, outputs=len(OUTPUTS))
     names = {path.name for path in disk.iterdir()} - {"filler"}
     if odd := names - set(OUTPUTS):
         raise Broken(f"left on the disk: {', '.join(sorted(odd))}")

@@ -40,15 +40,18 @@ def ended(process: subprocess.Popen[bytes], log: Path, limit_s: float) -> tuple[
     return status, *texts
 
 
-def command(*words: object, log: Path, limit_s: float = 60.0) -> str:
-    """NORMAL (exit status 0 or 1), or REFUSED with status 2 and one line."""
+def command(*words: object, log: Path, limit_s: float = 60.0, outputs: int = 1) -> str:
+    """NORMAL (exit status 0 or 1), or REFUSED with status 2 and one line, at most one for each output."""
     status, _, err = ended(started(*words, log=log), log, limit_s)
     said = f"lastseen {words[0]} {words[1]}"
     lines = [line for line in err.splitlines() if not line.startswith("note: ")]
     if status not in (0, 1, 2) or "Traceback" in err or "internal error" in err:
         raise Broken(f"{said}: exit status {status}: {err[-300:]!r}")
     if status == 2:
-        check_line("\n".join(lines), log.parent)
+        for line in lines:
+            check_line(line, log.parent)
+        if not 1 <= len(lines) <= outputs:
+            raise Broken(f"{said}: {len(lines)} lines: {err[-300:]!r}")
         return REFUSED
     return NORMAL
 
