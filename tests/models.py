@@ -13,11 +13,31 @@ from lastseen.weights import make_model
 
 GOLDEN = Path(__file__).parent / "golden"
 TINY = BackboneConfig(dim=32, depth=2, heads=2)
+WIDE = BackboneConfig(dim=64, depth=2, heads=1)
 SMALL = VQLoCConfig(backbone=TINY, image_size=112, dim=32)  # 8 x 8 patches
 # The bundled model's shape, small: skip connection and background masks as it has.
 SMALL_MAPS = SimilarityConfig(
     backbone=TINY, image_size=224, dim=32, query_scales=(1.0, 0.5), query_size=112, background_cosine=0.5
 )
+
+# The bundled model's config.json when there was one config for both models.
+CONFIG_OF_BEFORE = {
+    "backbone": {
+        "dim": 384, "depth": 8, "heads": 6, "registers": 4, "ffn": "mlp", "blocks": [7],
+        "final_norm": False, "patch": 14,
+    },
+    "image_size": 448, "clip_length": 30, "dim": 128, "fusion": "match", "spatial_layers": 1,
+    "attention_radius": 2, "anchors": True, "match_dim": 384, "query_shares": [1.0, 0.5, 0.25],
+    "query_size": 224, "heads_say": 0.25, "mask_query": True, "query_background": 0.7, "fine": True,
+    "padding": 0.0,
+}  # fmt: skip
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return print, ("this must never run",)
 
 
 def random_model(config: VQLoCConfig | SimilarityConfig) -> VQLoC | SimilarityModel:
