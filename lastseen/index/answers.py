@@ -11,8 +11,7 @@ from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.render.words import clock, unreadable_words
-from lastseen.track import ResponseTrack
+from lastseen.words import clock, guess_line, seen_lines, unreadable_words
 
 if TYPE_CHECKING:
     from lastseen.answer import Answer
@@ -39,21 +38,16 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
         before = f"{one_line(name)}: " if len(found) > 1 else ""
         seen = [answer for answer in answers if answer.found]
         for answer in seen:
-            video = _indexed(answer)
             shown = answer.sightings[::-1] if every else answer.sightings[-1:]
             for track in shown:
                 first = answer is seen[0] and track is shown[0]
-                lines.append(before + _sentence(video, track, "Last seen" if first else "Seen"))
-                lines.append(before + _place(video, track))
+                lines += [before + line for line in seen_lines(answer, track, is_last=first)]
         if not seen:
             lines.append(f"{before}Not seen.")
         for answer in answers:
             video = _indexed(answer)
             if answer.best_guess and not seen:
-                guess = answer.best_guess
-                score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
-                when = f"{clock(guess.start)} to {clock(guess.end)}"
-                lines.append(f"{before}The best guess is {one_line(video.name)}, {when} ({score}).")
+                lines.append(before + guess_line(answer))
             lost = f"note: {line}" if (line := _unreadable(answer)) else ""
             said = (_missing(answer), *answer.damage, lost, _doubt(video))
             lines += [f"{before}{one_line(line)}" for line in said if line]
@@ -178,18 +172,6 @@ def _answer(answer: Answer, every: bool) -> dict[str, Any]:
 def _indexed(answer: Answer) -> IndexedVideo:
     assert isinstance(answer.video, IndexedVideo)
     return answer.video
-
-
-def _sentence(video: IndexedVideo, track: ResponseTrack, seen: str) -> str:
-    when = video.time_of(track.end).strftime("%Y-%m-%d at %H:%M:%S")
-    span = f"{clock(track.start)} to {clock(track.end)}"
-    return f"{seen} on {when}, in {one_line(video.name)} from {span}, score {track.score:.2f}."
-
-
-def _place(video: IndexedVideo, track: ResponseTrack) -> str:
-    x1, y1, x2, y2 = (round(v) for v in track.last_box.xyxy)
-    size = f"{video.width}x{video.height}"
-    return f"At {clock(track.end)} it is at x {x1}-{x2}, y {y1}-{y2} of the {size} frame."
 
 
 def _iso(video: IndexedVideo, time_s: float) -> str:
