@@ -10,7 +10,7 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "picture", "plain", "tensors"],
+    ["box", "files", "clips", "picture", "plain", "tensors", "cpu"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],

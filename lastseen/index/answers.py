@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lastseen.errors import QueryError
 from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
-from lastseen.index.entry import IndexedVideo
+from lastseen.index.entry import FILE_TIME, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.words import clock, guess_line, seen_lines, unreadable_words
 
@@ -100,6 +100,7 @@ def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, A
                 "sha256": video.sha256,
                 "recorded_at": _iso(video, 0.0),
                 "date_doubtful": video.date_is_doubtful,
+                "date_source": video.date_source,
                 "duration": round(video.duration_s, 3),
                 "width": video.width,
                 "height": video.height,
@@ -127,10 +128,15 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         state = "" if video.complete else f", {state_of(video)}"
         if video.unreadable:
             state += f", {video.unreadable / fps:.1f} s unreadable"
-        doubt = " (the index's date cannot be right)" if video.date_is_doubtful else ""
-        date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{doubt}"
+        date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{_how_sure(video)}"
         rows.append(f"{one_line(video.name)}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
     return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])
+
+
+def _how_sure(video: IndexedVideo) -> str:
+    if video.date_is_doubtful:
+        return " (the index's date cannot be right)"
+    return " (by the file's date)" if video.date_source == FILE_TIME else ""
 
 
 def state_of(video: IndexedVideo) -> str:
@@ -163,6 +169,7 @@ def _answer(answer: Answer, every: bool) -> dict[str, Any]:
         "name": video.name,
         "recorded_at": _iso(video, 0.0),
         "date_doubtful": video.date_is_doubtful,
+        "date_source": video.date_source,
         "seen_at": _iso(video, last.end) if last else None,
         "looked_again": "zoom" in answer.steps,
     }
