@@ -14,7 +14,7 @@ ROWS = [
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
-    ["rule", "stored_config", "formats", "access"],
+    ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
