@@ -95,7 +95,7 @@ def test_zooming_shows_the_box_large_and_a_box_can_be_drawn_there(answered):
     playwright.expect(answered.locator("#thing-where")).to_contain_text("walk.mp4 at")
     with answered.expect_request("**/api/find") as request:
         answered.click("#find")
-    x1, y1, x2, y2 = request.value.post_data_json["looks"][0]["box"]
+    x1, _, x2, _ = request.value.post_data_json["looks"][0]["box"]
     assert (x2 - x1) * canvas["width"] / 320 < 75  # smaller in the video than it was drawn
     playwright.expect(answered.locator("#answer")).to_be_visible()
     answered.keyboard.press("z")

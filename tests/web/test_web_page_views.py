@@ -51,9 +51,7 @@ def test_photos_given_together_are_marked_one_after_the_other_and_nine_are_one_t
 
 
 def test_an_error_is_shown_beside_what_caused_it(walk, folder):
-    walk.set_input_files(
-        "#choose", {"name": "no.jpg", "mimeType": "image/jpeg", "buffer": b"not a picture"}
-    )
+    walk.set_input_files("#choose", {"name": "no.jpg", "mimeType": "image/jpeg", "buffer": b"not a picture"})
     playwright.expect(walk.locator("#photo-problem")).to_contain_text("no.jpg")
     walk.fill("#path", "nothing.mp4")
     walk.press("#path", "Enter")
