@@ -1,6 +1,5 @@
 """Questions stay: they survive the server, and go with the index's videos."""
 
-import json
 import re
 from datetime import datetime
 from io import BytesIO
