@@ -16,6 +16,7 @@ from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Frame
+from lastseen.video.dates import SAID
 from lastseen.video.sources import LiveVideo, stream_key
 
 

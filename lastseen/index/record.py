@@ -19,6 +19,7 @@ from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
 from lastseen.video.containers import check_kind
+from lastseen.video.dates import SAID
 from lastseen.video.unreadable import Unreadable
 
 LAG_S = 1.5  # the last frames of a file that is still being written may change

@@ -74,9 +74,7 @@ def _answer(
         return f'<div class="answer">{query}</div>'
     image = video.frame_at(min(track.end, video.duration_s)).image
     there = truth.box_at(track.end) if truth else None
-    last = _figure(
-        Moment(track.end, image, track.last_box, there), LARGE, f"{seen} at {clock(track.end)}"
-    )
+    last = _figure(Moment(track.end, image, track.last_box, there), LARGE, f"{seen} at {clock(track.end)}")
     return f'<div class="answer">{query}{last}</div>'
 
 

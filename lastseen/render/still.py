@@ -44,7 +44,7 @@ def draw_answer(
 
 
 def write_picture(path: str | os.PathLike[str], answer: Answer) -> None:
-    """The last frame of the track, with its box; if the thing was not seen, of the best guess, and it says so."""
+    """The last frame of the track, with its box; if the thing was not seen, the best guess, labelled so."""
     check_apart([("", path)], [answer.video.path])
     save_picture(path, answer_picture(answer))
 
