@@ -194,7 +194,7 @@ def _ask_video(
     allow_truncated: bool,
     quiet: bool,
 ) -> _Said:
-    from lastseen.index.answers import SCHEMA
+    from lastseen.formats.answer_json import ANSWERS_SCHEMA
     from lastseen.render import answer_dict, answer_text, unreadable_words
     from lastseen.video import Video
 
@@ -212,7 +212,7 @@ def _ask_video(
         texts += [head + line for line in answer_text(shown).splitlines()]
     content = things[0]["answers"][0]
     if request.things:
-        content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
+        content = {"schema": ANSWERS_SCHEMA, "index": None, "model": localizer.model.title, "things": things}
     note = unreadable_words(answers[0].unreadable_s) if answers[0].unreadable_s and not quiet else ""
 
     def write() -> Written:
