@@ -70,6 +70,7 @@ class Answer:
     threshold: float = 0.5  # least confidence that counts as seen
     label: str = "thing"  # class name in formats that have classes
     steps: tuple[str, ...] = ()  # refinement steps that were run
+    preliminary: bool = False  # what the first pass says; the final answer is still being worked on
     unreadable_s: float = 0.0  # of the video: could not be decoded, so what was in view then is not known
     video_missing: bool = False  # no zoom and no masks, since the video file was missing
     damage: tuple[str, ...] = ()  # what of the index was found damaged, and what was done about it, in words

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from lastseen.cli.bar import Bar, progress_bar
 from lastseen.cli.index import IndexFolder, engine_of, open_index
 from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save
 from lastseen.cli.shared import (
@@ -27,15 +28,16 @@ from lastseen.cli.shared import (
     Weights,
     model_files,
     open_localizer,
-    progress_bar,
 )
 from lastseen.cli.terminal import complain
 from lastseen.errors import QueryError
 from lastseen.files import one_line
+from lastseen.progress import LOOKING_CLOSER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from lastseen.answer import Answer
     from lastseen.box import Box
     from lastseen.index import Index, IndexedVideo
     from lastseen.localizer import Localizer
@@ -159,7 +161,9 @@ def find(
     if not asks_index:
         if date is not None:
             raise QueryError("--before takes seconds of the video; a date is for questions to the index")
-        said = _ask_video(files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet)
+        said = _ask_video(
+            files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet, not as_json
+        )
         found = _tell(said, as_json)
     else:
         if second is not None and len(in_ or []) != 1:
@@ -169,7 +173,9 @@ def find(
             options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
             # Also the videos that are not searched: what is remembered is worth more than any output.
             outputs.check_apart([*inputs, *(video.path for video in index.videos())])
-            said = _ask_index(index, videos, request, localizer, second, options, outputs, all_, quiet)
+            said = _ask_index(
+                index, videos, request, localizer, second, options, outputs, all_, quiet, not as_json
+            )
             found = _tell(said, as_json)
     if request.lacks_box and not (quiet or as_json):
         print(BOX_HELPS, file=sys.stderr)
@@ -185,6 +191,7 @@ def _ask_video(
     every: bool,
     allow_truncated: bool,
     quiet: bool,
+    tells_so_far: bool,
 ) -> _Said:
     from lastseen.index.answers import SCHEMA
     from lastseen.render import answer_dict, answer_text, unreadable_words
@@ -193,8 +200,9 @@ def _ask_video(
     video = Video(path, allow_truncated=allow_truncated)
     queries = request.queries(video, before)
     localizer = open_model()
-    with progress_bar("searching", "frames", quiet) as progress:
-        answers = localizer.ask_many(video, list(queries.values()), progress)
+    with progress_bar(None, quiet) as bar:
+        so_far = _SoFar(bar, queries, tells_so_far)
+        answers = localizer.ask_many(video, list(queries.values()), bar, so_far.tell)
     things: list[dict[str, Any]] = []
     texts = []
     for name, answer in zip(queries, answers):
@@ -223,6 +231,7 @@ def _ask_index(
     outputs: Outputs,
     every: bool,
     quiet: bool,
+    tells_so_far: bool,
 ) -> _Said:
     from lastseen.index.answers import answers_dict, answers_text
 
@@ -230,8 +239,18 @@ def _ask_index(
     localizer = open_model()
     from lastseen.index.search import search
 
-    with progress_bar("searching", "frames", quiet) as progress:
-        answers = search(index, localizer, queries, videos=videos, every=every, progress=progress, **options)
+    with progress_bar(None, quiet) as bar:
+        so_far = _SoFar(bar, queries, tells_so_far)
+        answers = search(
+            index,
+            localizer,
+            queries,
+            videos=videos,
+            every=every,
+            progress=bar,
+            preliminary=so_far.tell_first,
+            **options,
+        )
 
     def write() -> list[str]:
         (given,) = answers.values()
@@ -245,6 +264,26 @@ def _ask_index(
     content = answers_dict(str(index.folder), localizer.model.title, answers, every)
     found = all(given and given[0].found for given in answers.values())
     return _Said(answers_text(answers, every), content, found, write if outputs.wanted else list)
+
+
+class _SoFar:
+    """The answers so far, in one line below the progress bar."""
+
+    def __init__(self, bar: Bar, queries: Mapping[str, Query], wanted: bool) -> None:
+        self._bar, self._wanted = bar, wanted and bar.shows_lines
+        self._names = {id(query): name for name, query in queries.items()}
+        self._words: dict[str, str] = {}
+
+    def tell(self, answer: Answer) -> None:
+        self.tell_first(self._names[id(answer.query)], [answer])
+
+    def tell_first(self, name: str, answers: Sequence[Answer]) -> None:
+        from lastseen.render.words import so_far_words
+
+        if not (answers and self._wanted):
+            return
+        self._words[name] = (f"{name} " if len(self._names) > 1 else "") + so_far_words(answers[0])
+        self._bar.say(f"So far: {'; '.join(self._words.values())}; {LOOKING_CLOSER} ...")
 
 
 @dataclass(frozen=True)

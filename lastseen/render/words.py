@@ -37,6 +37,16 @@ def headline(answer: Answer) -> str:
     return "Not seen"
 
 
+def so_far_words(answer: Answer) -> str:
+    """A preliminary answer, within a sentence."""
+    track, guess = answer.last, answer.best_guess
+    if track is not None:
+        return f"last seen from {clock(track.start)} to {clock(track.end)}"
+    if guess is not None:
+        return f"not seen, best guess {clock(guess.start)} to {clock(guess.end)}"
+    return "not seen"
+
+
 def clock(time_s: float) -> str:
     """65.4 -> 1:05.4"""
     tenths = round(time_s * 10)

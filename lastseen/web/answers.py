@@ -23,7 +23,7 @@ from lastseen.index.answers import left_out
 from lastseen.index.entry import IndexedVideo
 from lastseen.render import write_filmstrip, write_picture, write_report, write_video
 from lastseen.web.errors import Busy, Missing, TooMany, from_system
-from lastseen.web.jobs import DONE, Job, Jobs
+from lastseen.web.jobs import Job, Jobs
 from lastseen.web.media import Shelf, safe_name, video_id
 from lastseen.web.turns import Turns
 from lastseen.web.work import Picture, Request, Result, Work, curve_dict
@@ -49,17 +49,21 @@ class Ask(BaseModel):
 
 
 class JobInfo(BaseModel):
-    """`done` of `total` frames; `left` seconds, if that can be told."""
+    """`done` of `total` of a phase, counted in `unit`; `left`: seconds until all phases are done, if that can
+    be told. `answered`: there is an answer to fetch, while the job is running a preliminary one."""
 
     id: str
     kind: Literal["index", "find"]
     title: str
     videos: list[str]
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    phase: str
     step: str
     done: int
     total: int
+    unit: str
     left: float | None
+    answered: bool
     message: str
 
 
@@ -81,8 +85,12 @@ class Seen(BaseModel):
 
 
 class Answers(BaseModel):
-    """The videos in which the thing was seen, the latest first; if in none, the one with the best guess."""
+    """The videos in which the thing was seen, the latest first; if in none, the one with the best guess.
 
+    `preliminary`: what the first pass says, while the job is looking closer.
+    """
+
+    preliminary: bool
     found: bool
     threshold: float
     seconds: float
@@ -91,15 +99,15 @@ class Answers(BaseModel):
     answers: list[Seen]
 
 
+SAID = ("id", "kind", "title", "state", "phase", "step", "done", "total", "unit", "answered", "message")
+
+
 def job_info(job: Job) -> JobInfo:
     return JobInfo.model_validate(
         {
-            **{
-                name: getattr(job, name) for name in ("id", "kind", "title", "state", "step", "done", "total")
-            },
+            **{name: getattr(job, name) for name in SAID},
             "videos": list(job.videos),
             "left": job.left_s,
-            "message": job.message,
         }
     )
 
@@ -127,10 +135,12 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, turns: Turns) -> APIRout
         job = known(id)
         if job.kind != "find":
             raise Missing("this job asked nothing")
-        if job.state != DONE:
+        so_far = job.preliminary  # taken first: it goes when the result is there
+        found = so_far if job.result is None else job.result
+        if found is None:
             raise Busy(f"there is no answer: the job is {job.state}")
-        assert isinstance(job.result, Result)
-        return job.result
+        assert isinstance(found, Result)
+        return found
 
     def answer(id: str, number: int) -> Answer:
         answers = result(id).answers
@@ -192,6 +202,7 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, turns: Turns) -> APIRout
                 )
             )
         return Answers(
+            preliminary=found.preliminary,
             found=found.found,
             threshold=localizer.rule.confidence.threshold,
             seconds=found.seconds,

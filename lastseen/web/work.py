@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from lastseen.index import Index, IndexedVideo
 from lastseen.index.record import BUSY, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
+from lastseen.progress import READING, SEARCHING
 from lastseen.query import Query
 from lastseen.render.curve import score_curve
 from lastseen.web.errors import Missing, TooLarge
@@ -53,6 +55,7 @@ class Result:
     frames: int  # number searched
     seconds: float
     incomplete: tuple[str, ...]  # names of videos that are only partly indexed
+    preliminary: bool = False  # what the first pass says
 
     @property
     def found(self) -> bool:
@@ -108,7 +111,7 @@ class Work:
         if entry.path is None:
             raise Missing(f"{entry.name}: a stream cannot be read again")
         self.shelf.file(entry.id)
-        job.begin(f"Reading {entry.name}")
+        job.begin(READING, entry.name)
         localizer = self.localizer.with_callback(job.check)
         recording = add_file(index, localizer, entry.path, progress=job.progress)
         if recording.outcome == BUSY:
@@ -119,14 +122,25 @@ class Work:
 
     def _find(self, job: Job, request: Request) -> Result:
         query = Query.joined([self._view(picture) for picture in request.pictures], request.before_s)
+        thing = Query.from_array(_small(query.views[0].crop))
         localizer = self.localizer.with_callback(job.check)
         with self.shelf.index() as index:
             videos = [self._whole(index, job, id) for id in request.videos] or index.videos()
             videos = [video for video in videos if video.frames > video.first]
             if not videos:
                 raise IndexStoreError("there is nothing to search yet; add a video first")
-            job.begin("Searching")
+            job.begin(SEARCHING)
             frames = sum(video.frames - video.first for video in videos)
+
+            def result(answers: Sequence[Answer], preliminary: bool = False) -> Result:
+                return Result(
+                    tuple(replace(answer, query=thing) for answer in answers),
+                    frames,
+                    frames / localizer.fps,
+                    tuple(video.name for video in videos if not video.complete),
+                    preliminary,
+                )
+
             answers = search(
                 index,
                 localizer,
@@ -135,19 +149,14 @@ class Work:
                 every=True,
                 exhaustive=frames <= EXHAUSTIVE_FRAMES,
                 progress=job.progress,
+                preliminary=lambda _, so_far: job.answer_so_far(result(so_far, preliminary=True)),
             )["thing"]
             there = {video.id for video in index.videos()}
         if gone := [video.name for video in videos if video.id not in there]:
             raise Missing(f"{', '.join(gone)}: removed during the search; ask again")
-        thing = Query.from_array(_small(query.views[0].crop))
-        result = Result(
-            tuple(replace(answer, query=thing) for answer in answers),
-            frames,
-            frames / localizer.fps,
-            tuple(video.name for video in videos if not video.complete),
-        )
-        job.result_bytes = result.size_bytes
-        return result
+        final = result(answers)
+        job.result_bytes = final.size_bytes
+        return final
 
     def _whole(self, index: Index, job: Job, id: str) -> IndexedVideo:
         entry = self.shelf.entry(id)
