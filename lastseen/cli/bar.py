@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from lastseen.cli.shared import log
 from lastseen.cli.terminal import make_printable, raw
 from lastseen.files import one_line
-from lastseen.progress import Progress
+from lastseen.progress import LOOKING_CLOSER, Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from lastseen.answer import Answer
+    from lastseen.query import Query
 
 
 class Bar:
@@ -41,6 +44,26 @@ class Bar:
                 took_s, began = ended - began, ended
                 what = self.what or told.phase, told.done, told.unit
                 log.info("%s: %d %s in %.1f s, %.1f a second", *what, took_s, told.done / max(took_s, 1e-9))
+
+
+class SoFar:
+    """The answers so far, in one line below the progress bar."""
+
+    def __init__(self, bar: Bar, queries: Mapping[str, Query], wanted: bool) -> None:
+        self._bar, self._wanted = bar, wanted and bar.shows_lines
+        self._names = {id(query): name for name, query in queries.items()}
+        self._words: dict[str, str] = {}
+
+    def tell(self, answer: Answer) -> None:
+        self.tell_first(self._names[id(answer.query)], [answer])
+
+    def tell_first(self, name: str, answers: Sequence[Answer]) -> None:
+        from lastseen.words import so_far_words
+
+        if not (answers and self._wanted):
+            return
+        self._words[name] = (f"{name} " if len(self._names) > 1 else "") + so_far_words(answers[0])
+        self._bar.say(f"So far: {'; '.join(self._words.values())}; {LOOKING_CLOSER} ...")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from lastseen.cli.bar import Bar, progress_bar
+from lastseen.cli.bar import SoFar, progress_bar
 from lastseen.cli.index import IndexFolder, engine_of, open_index
 from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save
 from lastseen.cli.shared import (
@@ -32,12 +32,10 @@ from lastseen.cli.shared import (
 from lastseen.cli.terminal import complain
 from lastseen.errors import QueryError
 from lastseen.files import one_line
-from lastseen.progress import LOOKING_CLOSER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
-    from lastseen.answer import Answer
     from lastseen.box import Box
     from lastseen.index import Index, IndexedVideo
     from lastseen.localizer import Localizer
@@ -120,7 +118,7 @@ def find(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find when and where a thing was last seen, in a video or in all that 'lastseen index' remembers.
+    """Find when and where a thing was last seen. Without a video: in all videos of the index.
 
     Example: lastseen find desk.jpg walk.mp4 --box 120,80,240,200 --picture answer.jpg
 
@@ -201,7 +199,7 @@ def _ask_video(
     queries = request.queries(video, before)
     localizer = open_model()
     with progress_bar(None, quiet) as bar:
-        so_far = _SoFar(bar, queries, tells_so_far)
+        so_far = SoFar(bar, queries, tells_so_far)
         answers = localizer.ask_many(video, list(queries.values()), bar, so_far.tell)
     things: list[dict[str, Any]] = []
     texts = []
@@ -240,7 +238,7 @@ def _ask_index(
     from lastseen.index.search import search
 
     with progress_bar(None, quiet) as bar:
-        so_far = _SoFar(bar, queries, tells_so_far)
+        so_far = SoFar(bar, queries, tells_so_far)
         answers = search(
             index,
             localizer,
@@ -264,26 +262,6 @@ def _ask_index(
     content = answers_dict(str(index.folder), localizer.model.title, answers, every)
     found = all(given and given[0].found for given in answers.values())
     return _Said(answers_text(answers, every), content, found, write if outputs.wanted else list)
-
-
-class _SoFar:
-    """The answers so far, in one line below the progress bar."""
-
-    def __init__(self, bar: Bar, queries: Mapping[str, Query], wanted: bool) -> None:
-        self._bar, self._wanted = bar, wanted and bar.shows_lines
-        self._names = {id(query): name for name, query in queries.items()}
-        self._words: dict[str, str] = {}
-
-    def tell(self, answer: Answer) -> None:
-        self.tell_first(self._names[id(answer.query)], [answer])
-
-    def tell_first(self, name: str, answers: Sequence[Answer]) -> None:
-        from lastseen.render.words import so_far_words
-
-        if not (answers and self._wanted):
-            return
-        self._words[name] = (f"{name} " if len(self._names) > 1 else "") + so_far_words(answers[0])
-        self._bar.say(f"So far: {'; '.join(self._words.values())}; {LOOKING_CLOSER} ...")
 
 
 @dataclass(frozen=True)
