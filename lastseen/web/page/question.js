@@ -32,7 +32,13 @@ export class Question {
   // Asked before, perhaps by another page; `looks` are those that are marked now.
   async open(id, looks) {
     Object.assign(this, { id, job: null, answers: null, thing: JSON.stringify(looks) });
-    await this.#fetch();
+    const { answers, state } = await get(`/api/questions/${id}`);
+    if (this.id !== id) return;
+    if (state !== "done") this.tell(await get(`/api/jobs/${id}`));
+    else if (!this.answers) {
+      this.answers = answers;
+      this.answered(null);
+    }
   }
 
   // Whether the thing is no longer the one that was asked for.
