@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from lastseen.errors import TrackError
 from lastseen.formats import FORMATS
 
 STREAM = Path("-")
+MOST_BYTES = 2**28  # of an answer: boxes for a day of video
 
 
 def _names(incomplete: str) -> list[tuple[str, str]]:
@@ -68,8 +70,15 @@ def export(
 
 
 def _read(path: Path) -> str:
+    from lastseen.files import regular_bytes
+
     try:
-        return sys.stdin.read() if path == STREAM else path.read_text(encoding="utf-8")
+        if path == STREAM:
+            text = sys.stdin.read(MOST_BYTES)
+            if len(text) == MOST_BYTES:
+                raise OSError(errno.EFBIG, "does not end")
+            return text
+        return regular_bytes(path, MOST_BYTES).decode()
     except OSError as error:
         raise TrackError(f"{path}: {str(error.strerror).lower()}; give the JSON of an answer") from None
     except UnicodeDecodeError:
