@@ -1,4 +1,4 @@
-"""Pipes, devices and names that are too long, as inputs and as outputs: one line at once, and nothing replaced."""
+"""Pipes, devices and names that are too long, as inputs and outputs: one line at once, nothing replaced."""
 
 from __future__ import annotations
 
