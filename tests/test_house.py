@@ -10,12 +10,13 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "picture", "plain", "tensors", "cpu"],
+    ["box", "files", "clips", "picture", "plain", "progress", "tensors", "cpu"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
     ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
+    ["runner"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
@@ -27,7 +28,7 @@ LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 INNER_ROWS = {
     "index": [
         ["lock", "rows", "compact", "entry"],
-        ["database", "identity", "soundness"],
+        ["database", "identity", "soundness", "questions", "kept_answer"],
         ["catalogue"],
         ["verify"],
         ["folder"],
@@ -35,11 +36,11 @@ INNER_ROWS = {
         ["fine"],
         ["repair"],
         ["case", "record"],
-        ["live"],
+        ["live", "expected"],
         ["search"],
         ["index"],
     ],
-    "refine": [["window"], ["step"], ["appearance", "zoom", "mask"], ["verify"], ["extend"]],
+    "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
     "train": [
         ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
         ["loss", "mining", "pairs", "toy", "files_data"],

@@ -22,9 +22,9 @@ from lastseen.errors import VideoError
 from lastseen.index import Index, IndexedVideo
 from lastseen.index.entry import LIVE
 from lastseen.index.lock import locked
-from lastseen.index.originals import ENDINGS, check_unchanged
+from lastseen.index.originals import check_unchanged
 from lastseen.video import Video
-from lastseen.video.containers import is_file, is_video_container
+from lastseen.video.containers import ENDINGS, is_file, is_video_container
 from lastseen.web.errors import DiskFull, Missing, Refused, TooLarge
 from lastseen.web.limits import Limits
 from lastseen.web.pictures import Pictures
@@ -149,6 +149,9 @@ class Shelf:
         if entry.indexed is not None:
             with self.index() as index:
                 index.remove(entry.indexed)
+        elif entry.path is not None:  # pictures may have been taken from it
+            with self.index() as index:
+                index.questions.forget(None, str(entry.path))
         with self._lock:
             self._added.pop(id, None)
         if entry.path is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -9,17 +11,23 @@ import numpy as np
 
 from lastseen.answer import Answer
 from lastseen.box import Box
-from lastseen.errors import IndexStoreError
+from lastseen.errors import IndexStoreError, LastSeenError
+from lastseen.files import one_line
 from lastseen.index import Index, IndexedVideo
+from lastseen.index.questions import Look, Question
 from lastseen.index.record import BUSY, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
-from lastseen.query import Query
+from lastseen.progress import READING, SEARCHING
+from lastseen.query import Query, View
 from lastseen.render.curve import score_curve
+from lastseen.video import Video
 from lastseen.web.errors import Missing, TooLarge
 from lastseen.web.jobs import Job, Jobs
+from lastseen.web.kept import Asked, keep, look_of, picture_of, question_of
 from lastseen.web.media import Entry, Shelf, video_id
 
+log = logging.getLogger("lastseen")
 # Up to this many frames (2 minutes) the exact model runs on all, so that the score curve has no gaps.
 EXHAUSTIVE_FRAMES = 600
 BOX_BYTES = 200  # of a Box of four Python floats
@@ -53,6 +61,8 @@ class Result:
     frames: int  # number searched
     seconds: float
     incomplete: tuple[str, ...]  # names of videos that are only partly indexed
+    question: Question
+    preliminary: bool = False  # what the first pass says
 
     @property
     def found(self) -> bool:
@@ -88,12 +98,16 @@ class Work:
         return self.jobs.submit("index", entry.name, work, (entry.id,))
 
     def find(self, request: Request) -> Job:
-        pixels = 0
-        for picture in request.pictures:  # errors are reported at once, not by the job
-            pixels += self._view(picture).views[0].picture.size // 3
+        pixels, looks, pictures = 0, [], []
+        for number, picture in enumerate(request.pictures):  # errors are reported at once, not by the job
+            view = self._view(picture).views[0]
+            pixels += view.picture.size // 3
+            looks.append(self._look(number, picture, view))
+            pictures.append(picture_of(view))
         if pixels > MOST_PIXELS:
             raise TooLarge("the pictures of this question are too large together; scale them down")
         names = [entry.name for entry in self.shelf.entries_of(request.videos)]
+        asked = Asked(tuple(looks), tuple(pictures), request.before_s, not request.videos)
         is_read_now = any(self.jobs.at_work_on(id) for id in request.videos)
         return self.jobs.submit(
             "find",
@@ -102,13 +116,14 @@ class Work:
             request.videos,
             urgent=not is_read_now,
             client=request.client,
+            asked=asked,
         )
 
     def _read(self, index: Index, job: Job, entry: Entry) -> IndexedVideo:
         if entry.path is None:
             raise Missing(f"{entry.name}: a stream cannot be read again")
         self.shelf.file(entry.id)
-        job.begin(f"Reading {entry.name}")
+        job.begin(READING, entry.name)
         localizer = self.localizer.with_callback(job.check)
         recording = add_file(index, localizer, entry.path, progress=job.progress)
         if recording.outcome == BUSY:
@@ -117,16 +132,26 @@ class Work:
             self.shelf.discard(entry.path)
         return recording.video
 
-    def _find(self, job: Job, request: Request) -> Result:
+    def _find(self, job: Job, request: Request) -> Result | None:
+        """None: the result is kept in the index, and read from there."""
         query = Query.joined([self._view(picture) for picture in request.pictures], request.before_s)
+        thing = Query.from_array(_small(query.views[0].crop))
         localizer = self.localizer.with_callback(job.check)
         with self.shelf.index() as index:
             videos = [self._whole(index, job, id) for id in request.videos] or index.videos()
             videos = [video for video in videos if video.frames > video.first]
             if not videos:
                 raise IndexStoreError("there is nothing to search yet; add a video first")
-            job.begin("Searching")
+            job.begin(SEARCHING)
             frames = sum(video.frames - video.first for video in videos)
+
+            def result(found: Sequence[Answer], preliminary: bool = False) -> Result:
+                answers = tuple(replace(answer, query=thing) for answer in found)
+                seconds, threshold = frames / localizer.fps, localizer.rule.confidence.threshold
+                about = job.id, job.asked, answers, videos, frames, seconds, threshold
+                incomplete = tuple(video.name for video in videos if not video.complete)
+                return Result(answers, frames, seconds, incomplete, question_of(*about), preliminary)
+
             answers = search(
                 index,
                 localizer,
@@ -135,19 +160,36 @@ class Work:
                 every=True,
                 exhaustive=frames <= EXHAUSTIVE_FRAMES,
                 progress=job.progress,
+                preliminary=lambda _, so_far: job.answer_so_far(result(so_far, preliminary=True)),
             )["thing"]
             there = {video.id for video in index.videos()}
         if gone := [video.name for video in videos if video.id not in there]:
             raise Missing(f"{', '.join(gone)}: removed during the search; ask again")
-        thing = Query.from_array(_small(query.views[0].crop))
-        result = Result(
-            tuple(replace(answer, query=thing) for answer in answers),
-            frames,
-            frames / localizer.fps,
-            tuple(video.name for video in videos if not video.complete),
-        )
-        job.result_bytes = result.size_bytes
-        return result
+        final = result(answers)
+        if self._is_kept(job, final.question, final.answers):
+            return None
+        job.result_bytes = final.size_bytes
+        return final
+
+    def _is_kept(self, job: Job, question: Question, answers: Sequence[Answer]) -> bool:
+        """Whatever goes wrong with keeping it, the question is answered."""
+        try:
+            with self.shelf.index() as index:
+                keep(index, question, job.asked, answers, self._opened, self.jobs.limits)
+        except (LastSeenError, OSError, MemoryError) as error:
+            why = getattr(error, "strerror", None) or error
+            log.warning("a question about %s is answered, but not kept: %s", one_line(job.title), why)
+            return False
+        return True
+
+    def _opened(self, video: IndexedVideo) -> Video:
+        return self.shelf.opened(video_id(video.source))
+
+    def _look(self, number: int, picture: Picture, view: View) -> Look:
+        if picture.upload is not None or picture.video is None:
+            return look_of(number, view, None, None, 0.0)
+        entry = self.shelf.entry(picture.video)
+        return look_of(number, view, entry.indexed, str(entry.path), picture.time_s)
 
     def _whole(self, index: Index, job: Job, id: str) -> IndexedVideo:
         entry = self.shelf.entry(id)
