@@ -49,8 +49,8 @@ export class History {
     const several = looks > 1 ? `, ${looks} pictures` : "";
     const about = make(
       "span", { className: "about" },
-      make("span", { textContent: state === "done" ? words : "Searching …" }),
-      make("span", { className: "muted", textContent: `${name ? `${name}, ` : ""}asked ${when(asked_at)}${several}` }),
+      make("span", { textContent: state === "done" ? words.replace(/, score [\d.]+$/, "") : "Searching …" }),
+      make("span", { className: "muted", textContent: `${name ? `${name}, ` : ""}${when(asked_at)}${several}` }),
     );
     const thumbnail = has_thumbnail ? picture("thumbnail.jpg", "thumbnail") : null;
     const link = make("a", { href: this.address(id) }, picture("pictures/0.jpg?box=true", "thumbnail"), about, thumbnail);

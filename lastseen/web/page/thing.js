@@ -26,7 +26,7 @@ export class Thing {
       },
       changed: () => this.#drawn(this.pen.box),
     });
-    this.settings = get("/api/settings");
+    this.settings = get("/api/settings").catch(() => ({}));
     this.pen.picture = (pen, width, height) => this.look && pen.drawImage(this.look.image, 0, 0, width, height);
     for (const name of ["choose", "photograph"]) {
       const input = section.querySelector(`#${name}`);
