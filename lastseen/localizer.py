@@ -88,7 +88,7 @@ class Localizer:
 
         `paper` follows the paper's procedure. `threshold` is the least confidence that counts as seen,
         `skip` names refinement steps to leave out; both default to the model's rule.
-        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
+        `engine` is one of `lastseen.engine.ENGINES`; by default the fastest here (`default_engine`).
         `masks` takes the boxes of an answer from masks; `lastseen models add mobile-sam` gets what it needs.
         """
         if masks and paper:

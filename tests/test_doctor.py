@@ -186,7 +186,10 @@ def test_a_graphics_card_is_listed(monkeypatch):
 
 def test_the_engine_is_named(monkeypatch):
     monkeypatch.setattr(devices, "best_device", lambda: torch.device("cpu"))
-    assert state("engine")[1].startswith("torch-fp32 is used")
+    monkeypatch.setattr(openvino, "why_no_openvino", lambda: "it is not installed")
+    assert state("engine")[1] == "torch-fp32-grouped is used; it is not installed"
+    monkeypatch.setattr(openvino, "why_no_openvino", lambda: None)
+    assert state("engine")[1].startswith("openvino-bf16 is used: OpenVINO ")
     monkeypatch.setenv("LASTSEEN_ENGINE", "torch-bf16")
     assert state("engine")[1].startswith("torch-bf16 is used")
     monkeypatch.setenv("LASTSEEN_ENGINE", "steam")
@@ -194,11 +197,8 @@ def test_the_engine_is_named(monkeypatch):
 
 
 def test_an_engine_that_is_not_installed_is_a_problem(monkeypatch):
-    def missing(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(doctor, "version", missing)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     monkeypatch.setenv("LASTSEEN_ENGINE", "openvino-bf16")
     found = state("engine")
     assert found[0] == PROBLEM
-    assert "lastseen[openvino]" in found[2]
+    assert "lastseen[openvino]" in found[1]

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 STEPS = ("zoom", "verify", "extend", "mask")  # as lastseen.refine.STEPS, whose import loads torch
+ENGINES = (  # as lastseen.engine.ENGINES, whose import loads torch, too
+    "torch-fp32",
+    "torch-fp32-grouped",
+    "torch-fp16",
+    "torch-fp16-compiled",
+    "torch-bf16",
+    "openvino-bf16",
+)
 FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
@@ -51,8 +59,7 @@ def _devices(incomplete: str) -> list[str]:
 
 
 def _engines(incomplete: str) -> list[str]:
-    names = ("torch-fp32", "torch-fp16", "torch-fp16-compiled", "torch-bf16", "openvino-bf16")
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 def _known_steps(names: list[str] | None) -> list[str]:
@@ -106,7 +113,7 @@ EngineName = Annotated[
         metavar="NAME",
         envvar="LASTSEEN_ENGINE",
         autocompletion=_engines,
-        help="torch-fp32, torch-fp16, torch-bf16, openvino-bf16 ... (default: the index's, or the device's).",
+        help="torch-fp32, torch-fp16, openvino-bf16 ... (default: the index's, or the fastest here).",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
