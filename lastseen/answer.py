@@ -10,6 +10,8 @@ import numpy as np
 
 from lastseen.track import ResponseTrack
 
+ROUNDING = 1e-6  # of a sample
+
 if TYPE_CHECKING:
     from lastseen.query import Query
 
@@ -71,6 +73,7 @@ class Answer:
     label: str = "thing"  # class name in formats that have classes
     steps: tuple[str, ...] = ()  # refinement steps that were run
     unreadable_s: float = 0.0  # of the video: could not be decoded, so what was in view then is not known
+    searched_to_s: float | None = None  # the search ended there; None: at the end of the video
     video_missing: bool = False  # no zoom and no masks, since the video file was missing
     damage: tuple[str, ...] = ()  # what of the index was found damaged, and what was done about it, in words
 
@@ -87,6 +90,23 @@ class Answer:
     def shown(self) -> tuple[ResponseTrack, ...]:
         """The sightings, or else the best guess: what pictures show."""
         return self.sightings or ((self.best_guess,) if self.best_guess else ())
+
+    @property
+    def searched_s(self) -> float:
+        """Where the search ended, in seconds from the video's beginning."""
+        return self.video.duration_s if self.searched_to_s is None else self.searched_to_s
+
+    @property
+    def searched_to_end(self) -> bool:
+        """Whether the search ended with the video, to within a sample."""
+        fps = self.curve.fps if self.curve is not None else self.video.fps
+        return self.searched_s > self.video.duration_s - 1 / fps
+
+    @property
+    def still_in_view(self) -> bool:
+        """Whether the last sighting reaches the end of what was searched: nothing says that it went away."""
+        last = self.last
+        return last is not None and last.last_frame + 1 >= self.searched_s * last.fps - ROUNDING
 
     def only_last(self) -> Answer:
         """The answer without earlier sightings."""

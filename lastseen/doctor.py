@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lastseen import __version__
+from lastseen.cpu import FEATURES, this_cpu
 from lastseen.errors import LastSeenError
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
@@ -56,6 +57,7 @@ def examine(index: Path | None = None, *, usual: Path = Path()) -> list[Finding]
     named = index or os.environ.get("LASTSEEN_INDEX")
     checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
         ("python", check_python),
+        ("cpu", check_cpu),
         ("libraries", check_libraries),
         ("torch", check_torch),
         ("device", check_device),
@@ -97,6 +99,22 @@ def as_text(findings: list[Finding]) -> str:
 def check_python() -> Finding:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     return Finding("python", OK, found)
+
+
+def check_cpu() -> Finding:
+    """Name what the processor has of what makes a search fast, and the engine that uses it."""
+    cpu = this_cpu()
+    if cpu.flags is None:
+        return Finding("cpu", OK, f"{cpu.name}; what it supports is unknown on this system")
+    relevant = FEATURES if cpu.is_x86 else ("bfloat16",)  # the others are Intel's and AMD's
+    missing = [feature for feature in relevant if not cpu.has(feature)]
+    said = [
+        f"{word} {', '.join(part)}" for word, part in (("with", cpu.features), ("without", missing)) if part
+    ]
+    found = f"{cpu.name} {', '.join(said)}; its fastest engine is {cpu.suggested_engine}"
+    if cpu.is_x86 and not cpu.has("AVX2"):
+        return Finding("cpu", NOTE, found, "a processor with AVX2 (2013 and later) is several times faster")
+    return Finding("cpu", OK, found)
 
 
 def check_libraries() -> Finding:

@@ -222,6 +222,7 @@ class Localizer:
             threshold=self.rule.confidence.threshold,
             steps=tuple(step.name for step in self.rule.refinement if step.name not in skipped),
             unreadable_s=unreadable_s,
+            searched_to_s=len(shown) / shown.fps,
         )
 
     def predict(

@@ -10,11 +10,11 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "picture", "plain", "tensors"],
+    ["box", "files", "clips", "picture", "plain", "tensors", "cpu"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
-    ["rule", "stored_config", "formats", "access"],
+    ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
     ["localizer"],
     ["index", "evaluate", "doctor"],

@@ -28,7 +28,7 @@ def affinity(
     device: Device = None,
     verbose: Verbose = False,
 ) -> None:
-    """Draw which parts of a frame resemble one point of the thing, as the model's backbone sees it.
+    """Draw which parts of a frame resemble one point of the thing.
 
     Example: lastseen affinity keys.jpg walk.mp4 --at 12.4 --point 30,42 --out affinity.png
 

@@ -11,7 +11,7 @@ from lastseen.cli.shared import AsJson
 
 
 def doctor(index: IndexFolder = None, as_json: AsJson = False) -> None:
-    """Say what this machine offers, what is wrong with it, and what to do about that.
+    """Check this machine, and say how to fix what is wrong.
 
     Example: lastseen doctor
 

@@ -50,7 +50,7 @@ def evaluate(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run a model on annotated videos and score it, or score an existing challenge file.
+    """Score a model on annotated videos, or score a challenge file.
 
     Example: lastseen evaluate --annotations vq_val.json --videos clips/ --out predictions.json
 
@@ -90,7 +90,7 @@ def validate(
     predictions: Annotated[Path, typer.Option(metavar="FILE", help="The challenge file to check.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say precisely what is wrong with a challenge file.
+    """Check a challenge file, and say precisely what is wrong.
 
     Example: lastseen validate --annotations vq_val.json --predictions predictions.json
 

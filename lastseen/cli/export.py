@@ -38,7 +38,7 @@ def export(
     ] = None,
     label: Annotated[str, typer.Option(metavar="NAME", help="What to call the thing.")] = "thing",
 ) -> None:
-    """Turn an answer into a file that annotation tools, evaluators or players read.
+    """Write an answer for annotation tools, evaluators or players.
 
     Example: lastseen find keys.jpg walk.mp4 --json > answer.json; lastseen export answer.json walk.xml
 

@@ -118,7 +118,7 @@ def find(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find when and where a thing was last seen, in a video or in all that 'lastseen index' remembers.
+    """Find when and where a thing was last seen. Without a video: in all videos of the index.
 
     Example: lastseen find desk.jpg walk.mp4 --box 120,80,240,200 --picture answer.jpg
 

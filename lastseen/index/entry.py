@@ -19,6 +19,9 @@ from lastseen.video.dates import believable, local
 
 FULL, COMPACT = "full", "compact"  # which features of a video are kept
 RECORDED, GROWING, LIVE = "file", "growing", "live"  # finished file, file being written, live stream
+# What a video's date goes by: somebody said it or the clock while a stream ran, the file's metadata, or when
+# the file was last written, which copying changes.
+SAID, CONTAINER, FILE_TIME = "recorded", "container", "file time"
 MOST_FRAMES = 200_000_000  # over a year at 5 frames a second
 
 VIDEOS = """CREATE TABLE videos (
@@ -44,10 +47,15 @@ VIDEOS = """CREATE TABLE videos (
     frames INTEGER NOT NULL DEFAULT 0,
     complete INTEGER NOT NULL DEFAULT 0,
     unreadable INTEGER NOT NULL DEFAULT 0,
-    checksum INTEGER
+    checksum INTEGER,
+    dated_by TEXT
 );"""
 # Columns that older catalogues lack: their declaration, and what to read in place of them.
-ADDED_COLUMNS = {"unreadable": ("INTEGER NOT NULL DEFAULT 0", "0"), "checksum": ("INTEGER", "NULL")}
+ADDED_COLUMNS = {
+    "unreadable": ("INTEGER NOT NULL DEFAULT 0", "0"),
+    "checksum": ("INTEGER", "NULL"),
+    "dated_by": ("TEXT", "NULL"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +84,7 @@ class IndexedVideo:
     frames: int  # one past the last stored frame
     complete: bool
     unreadable: int  # samples that could not be decoded
+    dated_by: str | None  # as stored; `date_source` is what to go by
 
     @property
     def path(self) -> Path:
@@ -97,8 +106,28 @@ class IndexedVideo:
         """
         if not self.date_is_doubtful:
             return self.recorded_at
-        written = -math.inf if self.mtime_ns is None else self.mtime_ns / 1e9 - self.duration_s
+        written = self._written_at()
         return written if believable(written) else 0.0
+
+    def _written_at(self) -> float:
+        """When the file was last written, less its length."""
+        return -math.inf if self.mtime_ns is None else self.mtime_ns / 1e9 - self.duration_s
+
+    @property
+    def date_source(self) -> str:
+        """How sure `began_at` is: SAID, CONTAINER or FILE_TIME."""
+        if self.date_is_doubtful:
+            return FILE_TIME
+        return self.dated_by or self._likely_source()
+
+    def _likely_source(self) -> str:
+        """Indexes of before did not say. Dates in metadata are whole seconds; the time at which a file was
+        written, less its length, hardly ever is."""
+        if self.kind == LIVE:
+            return SAID
+        if self.recorded_at % 1 or abs(self.recorded_at - self._written_at()) < 1:
+            return FILE_TIME
+        return CONTAINER
 
     def frame_count(self, fps: float) -> int:
         """As `Video.frame_count`; `fps` is the index's sampling rate."""
@@ -241,4 +270,5 @@ _ALLOWED: dict[str, Callable[[Any], bool]] = {
     "frames": _count(0, MOST_FRAMES),
     "complete": _count(0, 1),
     "unreadable": _count(0, MOST_FRAMES),
+    "dated_by": _optional(_one_of(SAID, CONTAINER, FILE_TIME)),
 }

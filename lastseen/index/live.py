@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import VideoError
-from lastseen.index.entry import FULL, LIVE
+from lastseen.index.entry import FULL, LIVE, SAID
 from lastseen.index.folder import IndexFolder
 from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
@@ -56,6 +56,7 @@ def record_live(
             fps=localizer.fps,
             duration_s=0.0,
             recorded_at=began,
+            dated_by=SAID,
             keep=FULL,  # a stream cannot be decoded again
         )
         with index.writing(video):

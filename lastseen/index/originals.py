@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import RECORDED, IndexedVideo
+from lastseen.index.entry import CONTAINER, FILE_TIME, RECORDED, SAID, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import is_same_file, sha256_of, size_and_mtime
 from lastseen.video import Video
@@ -100,7 +100,7 @@ def entered(
         identity=f"sha256:{digest}",
         sha256=digest,
         expected=total,
-        recorded_at=began(source) if recorded is None else recorded,
+        **dates(source, recorded),
         **facts(source, keep),
     )
 
@@ -119,14 +119,19 @@ def facts(source: Video, keep: str) -> dict[str, Any]:
     }
 
 
-def began(source: Video) -> float:
-    """When the first frame was taken: from the file's metadata, else modification time minus duration, else
-    as if it had ended now. A time that cannot be right is passed over."""
+def dates(source: Video, recorded: float | None) -> dict[str, Any]:
+    """When the first frame was taken, and how that is known: `recorded` if given, else the file's metadata,
+    else modification time minus duration, else as if it had ended now. A time that cannot be right is passed
+    over."""
+    if recorded is not None:
+        return {"recorded_at": recorded, "dated_by": SAID}
     from_metadata = recorded_at(source.path)
     if from_metadata is not None and believable(from_metadata):
-        return from_metadata
+        return {"recorded_at": from_metadata, "dated_by": CONTAINER}
     written = source.path.stat().st_mtime - source.duration_s
-    return written if believable(written) else time.time() - source.duration_s
+    if not believable(written):
+        written = time.time() - source.duration_s
+    return {"recorded_at": written, "dated_by": FILE_TIME}
 
 
 def doubted_date(source: Video, recorded: float | None) -> str | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import FULL, GROWING, IndexedVideo
+from lastseen.index.entry import FULL, GROWING, SAID, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
-from lastseen.index.originals import began, checked_date, doubted_date, entered, facts, known_by_path
+from lastseen.index.originals import checked_date, dates, doubted_date, entered, facts, known_by_path
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
 from lastseen.localizer import Localizer, Progress
@@ -119,7 +119,7 @@ def follow_file(
         name or path.name,
         kind=GROWING,
         identity=growing_identity(path),
-        recorded_at=began(source) if recorded is None else recorded,
+        **dates(source, recorded),
         **facts(source, keep),
     )
     with index.writing(video) as mine:
@@ -174,9 +174,9 @@ def _repaired(done: Repair) -> Repair:
 
 def _with_date(index: IndexFolder, video: IndexedVideo, recorded: float | None) -> IndexedVideo:
     """The video with its date set to `recorded`, if given: a camera's clock may have been wrong."""
-    if recorded is None or recorded == video.recorded_at:
+    if recorded is None or (recorded, SAID) == (video.recorded_at, video.dated_by):
         return video
-    return index.catalogue.update(video.id, recorded_at=recorded)
+    return index.catalogue.update(video.id, recorded_at=recorded, dated_by=SAID)
 
 
 def _finish(recorder: Recorder, source: Video, missing: int = 0) -> None:

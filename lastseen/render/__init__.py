@@ -17,7 +17,7 @@ from lastseen.render.film import write_cutout, write_video
 from lastseen.render.report import report_html, write_report
 from lastseen.render.still import draw_answer, write_picture
 from lastseen.render.strip import draw_filmstrip, write_filmstrip
-from lastseen.render.words import answer_text, clock, unreadable_words
+from lastseen.words import answer_text, clock, unreadable_words
 
 __all__ = [
     "answer_dict",

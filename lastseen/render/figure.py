@@ -26,9 +26,9 @@ from lastseen.render.curve import score_curve
 from lastseen.render.moments import Moment, moments
 from lastseen.render.plot import draw_curve
 from lastseen.render.subject import thing_of, video_of
-from lastseen.render.words import clock, headline
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
+from lastseen.words import clock, headline
 
 WIDTH, MARGIN, GAP, FRAMES = 1600, 32, 16, 4
 QUERY_WIDTH, TALLEST, LABEL, TITLE, PLOT = 220, 240, 26, 44, 200  # a width, then heights of the parts

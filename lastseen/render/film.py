@@ -11,9 +11,9 @@ from lastseen.answer import Answer
 from lastseen.files import check_apart
 from lastseen.render.still import draw_answer
 from lastseen.render.subject import thing_of, track_of, video_of
-from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
 from lastseen.video import Video, VideoWriter
+from lastseen.words import clock
 
 MARGIN_S = 2.0  # shown before and after the track
 FASTEST = 30.0  # frames per second, at most

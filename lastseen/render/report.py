@@ -22,9 +22,9 @@ from lastseen.render.curve import score_curve
 from lastseen.render.moments import Moment, moments
 from lastseen.render.subject import thing_of, video_of
 from lastseen.render.svg import curve_html
-from lastseen.render.words import clock, headline
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
+from lastseen.words import clock, headline
 
 LARGE, SMALL = 960, 400  # longer sides of pictures, in pixels
 FILMSTRIP = 8

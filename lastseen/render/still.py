@@ -14,7 +14,7 @@ from lastseen.box import Box
 from lastseen.files import check_apart
 from lastseen.render.canvas import BLACK, WHITE, YELLOW, font, outline, save_picture
 from lastseen.render.subject import thing_of, track_of, video_of
-from lastseen.render.words import clock
+from lastseen.words import clock
 
 
 def draw_answer(

@@ -12,8 +12,8 @@ from lastseen.files import check_apart
 from lastseen.render.canvas import MUTED, Canvas, fitted, save_picture
 from lastseen.render.moments import moments
 from lastseen.render.subject import thing_of, track_of, video_of
-from lastseen.render.words import clock
 from lastseen.track import ResponseTrack
+from lastseen.words import clock
 
 WIDTH, MARGIN, GAP, LABEL = 1600, 24, 12, 26
 TALL, FEWEST, MOST = 210, 2, 8  # preferred height; fewest and most frames in a row

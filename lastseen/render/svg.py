@@ -7,7 +7,7 @@ that it can be read on a phone.
 from __future__ import annotations
 
 from lastseen.render.curve import DrawnCurve, tick_text, time_ticks
-from lastseen.render.words import clock
+from lastseen.words import clock
 
 WIDTH, HEIGHT = 1000, 100  # units of the drawing; a score of 1 is HEIGHT
 TICKS = 7  # as many as fit on a phone

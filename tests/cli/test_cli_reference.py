@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from lastseen.cli import app
 from lastseen.doctor import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,33 @@ def test_the_reference_has_every_command_and_every_variable():
     of_options = set(re.findall(r"\[env var:\s+(LASTSEEN_\w+)", text))
     assert of_options == set(SETTINGS) - {"LASTSEEN_MODELS"}  # this one is no option
     assert "LASTSEEN_MODELS" in text
+
+
+def groups(command, context):
+    """(command, its context) of every group of commands."""
+    if hasattr(command, "commands"):
+        yield command, context
+        for name, action in command.commands.items():
+            yield from groups(action, action.context_class(action, info_name=name, parent=context))
+
+
+def test_no_summary_is_cut_off_at_80_columns():
+    app_ = get_command(app)
+    shown = 0
+    for group, context in groups(app_, app_.make_context("lastseen", ["x"], resilient_parsing=True)):
+        lines = group.get_help(context).split("Commands:\n")[1].split("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in lines] == list(group.commands)  # each on one line
+        assert not [line for line in lines if line.endswith("...") or len(line) > 80]
+        shown += len(lines)
+    assert shown > 15
+
+
+def test_the_help_of_index_shows_what_add_takes(run):
+    add, group = run("index", "add", "--help")[1], run("index", "--help")[1]
+    options = set(re.findall(r"^  .*?(--[a-z-]+)", add, re.MULTILINE))
+    assert {"--keep", "--follow", "--recorded"} <= options
+    assert options == set(re.findall(r"^  .*?(--[a-z-]+)", group, re.MULTILINE))
+    assert "VIDEO..." in group.splitlines()[0]
 
 
 def complete(*words: str) -> list[str]:

@@ -19,7 +19,7 @@ from lastseen.video import Video
 
 HERE, THERE = (40, 60), (210, 90)
 DATE = "2026-11-14 10:00"
-DATES = ("name", "recorded_at", "date_doubtful", "seen_at", "looked_again")
+DATES = ("name", "recorded_at", "date_doubtful", "date_source", "seen_at", "looked_again")
 pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 
 

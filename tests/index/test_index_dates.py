@@ -1,7 +1,9 @@
 """Recording times that cannot be right are not believed, wherever they come from, and never in the way."""
 
+import json
 import os
 import shutil
+import sqlite3
 import sys
 import time
 from dataclasses import replace
@@ -127,3 +129,25 @@ def test_what_can_be_believed():
     assert all(map(believable, (315_532_800.0, 1e9, now, now + 80_000)))
     assert not any(map(believable, (315_532_799.0, 0.0, -1.0, now + 90_000, float("nan"), float("inf"))))
     assert [local(time).year for time in (float("inf"), 1e18, -1e18, float("nan"))] == [9999, 9999, 1, 1970]
+
+
+def test_an_index_knows_what_a_date_goes_by(tmp_path, localizer, run):
+    """Also one of before, which did not write it down."""
+    marked = dated(tmp_path / "marked.mkv", "2020-03-04T05:06:07Z")
+    unmarked, said = (make_video(tmp_path / f"{name}.mp4", 4, n) for n, name in enumerate(("plain", "said")))
+    os.utime(unmarked, (WRITTEN_AT + 0.25,) * 2)
+    with Index(tmp_path / "index", create=True) as index:
+        for video, recorded in ((marked, None), (unmarked, None), (said, 1.5e9)):
+            add_file(index, localizer, video, recorded=recorded)
+        assert [v.date_source for v in index.videos()] == ["container", "file time", "recorded"]
+        listed = list_text(index, index.videos()).splitlines()
+        assert ["(by the file's date)" in line for line in listed[:3]] == [False, True, False]
+        assert add_file(index, localizer, unmarked, recorded=WRITTEN_AT).video.date_source == "recorded"
+        by_file = index.catalogue.update(3, recorded_at=WRITTEN_AT + 0.5, dated_by="file time")
+        assert add_file(index, localizer, said, recorded=by_file.recorded_at).video.date_source == "recorded"
+        index.catalogue.update(2, recorded_at=WRITTEN_AT - 3.75)
+    with sqlite3.connect(tmp_path / "index" / "catalogue.sqlite") as base:
+        base.execute("ALTER TABLE videos DROP COLUMN dated_by")
+    base.close()
+    _, shown, _ = run("index", "list", "--index", tmp_path / "index", "--json")
+    assert [v["date_source"] for v in json.loads(shown)["videos"]] == ["container", "file time", "file time"]

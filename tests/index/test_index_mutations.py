@@ -37,7 +37,7 @@ WRONG_GRIDS = (
 COLUMNS = [
     *("name", "source", "kind", "identity", "sha256", "size", "mtime_ns", "width", "height", "fps"),
     *("duration_s", "recorded_at", "keep", "expected", "grid", "fine_bytes", "compact_bytes", "first"),
-    *("frames", "complete", "unreadable"),
+    *("frames", "complete", "unreadable", "dated_by"),
 ]
 
 
@@ -173,7 +173,7 @@ def test_properties_that_cannot_be(place, localizer, key, tmp_path):
         "INSERT INTO blocks VALUES (1, 5, 20, 1, 1)",
         "INSERT INTO videos SELECT 99, 'z', 'z', kind, 'z', sha256, size, mtime_ns, width, height, fps, "
         "duration_s, recorded_at, keep, expected, grid, fine_bytes, compact_bytes, first, frames, complete, "
-        "unreadable, NULL FROM videos WHERE id = 1",
+        "unreadable, NULL, NULL FROM videos WHERE id = 1",
     ],
 )
 def test_tables_that_are_not_as_they_should_be(place, localizer, statement):

@@ -33,9 +33,9 @@ from lastseen.render.affinity import over_frame
 from lastseen.render.canvas import BLUE, CYAN, WHITE, YELLOW, Canvas
 from lastseen.render.curve import score_curve, tick_text, time_ticks
 from lastseen.render.moments import around, moments
-from lastseen.render.words import headline
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
+from lastseen.words import headline
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PLACE = (100, 50)
@@ -224,8 +224,8 @@ def test_times_are_written_as_clocks():
     assert clock(65.4) == "1:05.4"
 
 
-def test_the_headline_tells_the_last_sighting_the_guess_or_nothing(track):
-    assert headline(answer_of(None, [replace(track, first_frame=0), track], guess=None)).startswith(
+def test_the_headline_tells_the_last_sighting_the_guess_or_nothing(video, track):
+    assert headline(answer_of(video, [replace(track, first_frame=0), track], guess=None)).startswith(
         "Last seen 0:00.6 to 0:01.4"
     )
     assert headline(answer_of(None, [], guess=track)).startswith("Not seen; best guess 0:00.6")
