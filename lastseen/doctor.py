@@ -219,7 +219,10 @@ def check_engine() -> Finding:
     if missing is None:
         found = f"{used} is used: OpenVINO {version('openvino')} is installed, and the CPU has bfloat16"
         return Finding("engine", OK, found)
-    return Finding("engine", OK, f"{used} is used; {missing}")
+    if this_cpu().suggested_engine == "openvino-bf16":
+        advice = "pip install 'lastseen[openvino]' makes searching about four times as fast on this CPU"
+        return Finding("engine", NOTE, f"{used} is used", advice)
+    return Finding("engine", OK, f"{used} is used: the fastest without bfloat16 in the CPU")
 
 
 def check_weights() -> Finding:

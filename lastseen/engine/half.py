@@ -153,16 +153,16 @@ class HalfBackbone(nn.Module):
     def _features(self, rows: Tensor, height: int, width: int, groups: PaddingGroups | None) -> Tensor:
         outputs: dict[int, Tensor] = {}
         blocks, positions = cast(list[HalfBlock], self.blocks), self._positions(height, width)
-        key_bias = None
+        bias = None
         if groups is not None:
             rows, positions = self._selected(rows, groups), self._selected(positions, groups)
-            key_bias = groups.key_bias(self._others, rows)
+            bias = groups.attention_bias(self._others, rows)
         tokens, normed = add_norm(positions, F.linear(rows, self.patch_weight), blocks[0].norm1)
         for number, block in enumerate(blocks):
             before, between, after = self.left_out[2 * number : 2 * number + 3]
             if number:
                 normed = norm_of(tokens, before, block.norm1)
-            tokens = block(tokens, normed, between, key_bias)
+            tokens = block(tokens, normed, between, bias)
             if number in self._chosen:
                 outputs[number] = self._output(tokens[:, self._others :], after)
         chosen = [outputs[b] for b in self._chosen]

@@ -88,13 +88,13 @@ class Backbone(nn.Module):
         others, patches = tokens[:, :1], tokens[:, 1:]
         if self.config.registers:
             others = torch.cat([others, self.register_tokens.expand(len(tokens), -1, -1)], 1)
-        key_bias = None
+        bias = None
         if groups is not None:
-            patches, key_bias = groups.selected(patches), groups.key_bias(others.shape[1], tokens)
+            patches, bias = groups.selected(patches), groups.attention_bias(others.shape[1], tokens)
         tokens = torch.cat([others, patches], 1)
         outputs = {}
         for number, block in enumerate(self.blocks[: max(self._chosen) + 1]):
-            tokens = block(tokens, key_bias)
+            tokens = block(tokens, bias)
             if number in self._chosen:
                 outputs[number] = self.norm(tokens) if self.config.final_norm else tokens
         patches = torch.cat([outputs[b][:, 1 + self.config.registers :] for b in self._chosen], -1)
@@ -145,8 +145,8 @@ class Block(nn.Module):
         self.mlp = Mlp(dim) if ffn == "mlp" else SwiGLU(dim)
         self.ls2 = LayerScale(dim)
 
-    def forward(self, tokens: Tensor, key_bias: Tensor | None = None) -> Tensor:
-        tokens = tokens + self.ls1(self.attn(self.norm1(tokens), key_bias))
+    def forward(self, tokens: Tensor, bias: Tensor | None = None) -> Tensor:
+        tokens = tokens + self.ls1(self.attn(self.norm1(tokens), bias))
         return tokens + self.ls2(self.mlp(self.norm2(tokens)))
 
 
@@ -157,10 +157,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, tokens: Tensor, key_bias: Tensor | None = None) -> Tensor:
-        """`key_bias` [l] is added to the logits of each key."""
+    def forward(self, tokens: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`bias` [l, l] is added to the logits of queries and keys."""
         q, k, v = rearrange(self.qkv(tokens), "n l (three h d) -> three n h l d", three=3, h=self.heads)
-        bias = None if key_bias is None else key_bias[None, None, None]
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.proj(rearrange(mixed, "n h l d -> n l (h d)"))
 

@@ -29,18 +29,21 @@ class PaddingGroups:
     counts: tuple[int, ...]  # of the patches that each of them stands for
     stand_in: tuple[int, ...]  # for each patch of the canvas: the place of its stand-in in `encoded`
 
-    def key_bias(self, others: int, like: Tensor) -> Tensor:
-        """[others + encoded]: what attention adds to each key's logits; other tokens stand for themselves."""
+    def attention_bias(self, others: int, like: Tensor) -> Tensor:
+        """[l, l] for l = others + encoded tokens: what attention adds to the logits of each query and key.
+
+        All rows are the same, but OpenVINO computes wrongly in bfloat16 with one row for all.
+        """
         counts = torch.tensor((1,) * others + self.counts, dtype=torch.float32, device=like.device)
-        return counts.log().to(like.dtype)
+        return counts.log().to(like.dtype).expand(len(counts), -1).contiguous()
 
     def selected(self, patches: Tensor) -> Tensor:
         """[n or 1, patches, c] -> [n or 1, encoded, c]"""
-        return patches[:, torch.tensor(self.encoded, device=patches.device)]
+        return patches.index_select(1, torch.tensor(self.encoded, device=patches.device))
 
     def spread(self, encoded: Tensor) -> Tensor:
         """[n, encoded, c] -> [n, patches, c]"""
-        return encoded[:, torch.tensor(self.stand_in, device=encoded.device)]
+        return encoded.index_select(1, torch.tensor(self.stand_in, device=encoded.device))
 
 
 @lru_cache(maxsize=64)

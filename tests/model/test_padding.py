@@ -74,8 +74,8 @@ def test_counting_a_group_as_often_as_it_has_members_is_what_keeps_them(walk, mo
     frames = shaped(walk[:1], 320, 180)
     dense = model.encode_frames(frames)
     monkeypatch.setattr(
-        "lastseen.model.padding.PaddingGroups.key_bias",
-        lambda groups, others, like: torch.zeros(others + len(groups.encoded)),
+        "lastseen.model.padding.PaddingGroups.attention_bias",
+        lambda groups, others, like: torch.zeros(2 * (others + len(groups.encoded),)),
     )
     uncounted = model.encode_frames(frames, group_padding=True)
     assert F.cosine_similarity(dense, uncounted, dim=1).mean() < 0.998
