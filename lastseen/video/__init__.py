@@ -23,7 +23,8 @@ import numpy as np
 
 from lastseen.errors import VideoError
 from lastseen.video.ahead import done_ahead
-from lastseen.video.decoding import Timed, opened
+from lastseen.video.decoding import opened
+from lastseen.video.losses import Timed
 from lastseen.video.writer import VideoWriter as VideoWriter
 
 if TYPE_CHECKING:

@@ -3,92 +3,26 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lastseen.errors import VideoError
 from lastseen.video.containers import SELF_CONTAINED, head_of, is_list, refused_because
+from lastseen.video.losses import Timed, losses
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
     from av.container import InputContainer
 
 MOST_PIXELS = 2**26  # of a frame, 8192 x 8192: a dozen of them are held at once, 200 MB each
-HEALED_S = 10.0  # so long after damage pictures are taken for whole, where there are no keyframes
-MOST_THREADS = 64
+AVI_HEADER_BYTES = 8  # of a packet, which the index counts and its position does not
 _FRAME_THREADS = 1 << 12  # libavcodec's AV_CODEC_CAP_FRAME_THREADS
 _NO_TIMESTAMPS, _TS_DISCONT = 0x80, 0x200  # libavformat's AVFMT_ flags; PyAV's enum is not an int
-
-
-class Timed(NamedTuple):
-    """What a file shows from `stamp_s` on, its own timestamp in seconds."""
-
-    stamp_s: float
-    frame: VideoFrame | None  # None: damage left no picture
-    readable: bool  # False: damaged, or made from pictures that are
-
-
-class _Losses:
-    """Which moments damage took: after a decoding error, those of packets of which no frame came, and those
-    of frames that may have been made from such.
-
-    Without an error nothing is lost: not every packet makes a frame that is shown.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: set[float] = set()  # stamps of packets whose frame has not come
-        self._lost: set[float] = set()
-        self._sent: list[float] = []  # the last ones, in decoding order
-        self._failed_s: float | None = None
-
-    def sent(self, stamp_s: float) -> None:
-        self._waiting.add(stamp_s)
-        self._sent = [*self._sent[1 - MOST_THREADS :], stamp_s]
-
-    def failed(self, stamp_s: float, delay: int) -> None:
-        """Decoding failed at the packet that was sent `delay` packets ago; without stamps, at `stamp_s`."""
-        at_s = self._sent[max(0, len(self._sent) - 1 - delay)] if self._sent else stamp_s
-        self._failed_s = at_s if self._failed_s is None else max(self._failed_s, at_s)
-
-    def until(self, stamp_s: float, frame: VideoFrame) -> Iterator[Timed]:
-        """The moments lost before the next frame in display order, and the frame."""
-        self._waiting.discard(stamp_s)
-        passed = sorted(sent_s for sent_s in self._waiting if sent_s < stamp_s)
-        self._waiting.difference_update(passed)
-        if self._failed_s is None:
-            yield Timed(stamp_s, frame, not frame.is_corrupt)
-            return
-        is_whole_key = frame.key_frame and not frame.is_corrupt and stamp_s > self._failed_s
-        if is_whole_key or stamp_s > self._failed_s + HEALED_S:
-            self._failed_s = None
-        for lost_s in self._lost_before(stamp_s, passed):
-            yield Timed(lost_s, None, False)
-        if stamp_s not in self._lost:  # else it came too late: decoders lose the order with their frames
-            yield Timed(stamp_s, frame, self._failed_s is None and not frame.is_corrupt)
-
-    def _lost_before(self, stamp_s: float, passed: list[float]) -> list[float]:
-        self._lost.update(passed)
-        return passed
-
-
-class _LossesByRate(_Losses):
-    """Of AVI, whose frames do not carry their packets' stamps: after an error, gaps between frames."""
-
-    def __init__(self, fps: float) -> None:
-        super().__init__()
-        self._fps, self._reached_s = fps, math.inf
-
-    def until(self, stamp_s: float, frame: VideoFrame) -> Iterator[Timed]:
-        yield from super().until(stamp_s, frame)
-        self._reached_s = stamp_s
-
-    def _lost_before(self, stamp_s: float, passed: list[float]) -> list[float]:
-        due_s = self._reached_s + 1 / self._fps
-        return [due_s] if due_s < stamp_s - 0.5 / self._fps else []
 
 
 class Source:
@@ -127,9 +61,6 @@ class Source:
         context = self.stream.codec_context
         return context.thread_count - 1 if int(context.codec.capabilities) & _FRAME_THREADS else 0
 
-    def _losses(self) -> _Losses:
-        return _LossesByRate(self.fps) if self.is_avi else _Losses()
-
     def seek(self, stamp_s: float) -> None:
         """Go to a keyframe before stamp_s; formats without an index may land after it."""
         with suppress(self._av.FFmpegError):  # then reading continues where it was
@@ -151,27 +82,38 @@ class Source:
 
     def frames(self, from_keyframe: bool = False) -> Iterator[Timed]:
         """Decoded frames with their times, in display order; None where damage left no picture."""
-        stamp_s, losses = -1 / self.fps, self._losses()
-        for packet in chain(self.packets(self.stream), (None,)):
+        stamp_s, lost = -1 / self.fps, losses(self.container.format.name, self.fps)
+        for packet in chain(self.packets(), (None,)):
+            if packet is not None:
+                lost.read(packet)
+                if packet.stream_index != self.stream.index:
+                    continue
+                if self.is_avi:
+                    self._stamp_by_index(packet)
             # After a seek into the middle of a group, frames before the next keyframe are corrupt.
             if from_keyframe and packet is not None and not packet.is_keyframe:
                 continue
             from_keyframe = False
             if packet is not None and not self.is_raw:
-                losses.sent(self._stamp_s(packet, stamp_s))
+                lost.sent(self._stamp_s(packet, stamp_s), packet)
             try:
                 decoded = self.stream.codec_context.decode(packet)
             except self._av.FFmpegError:
-                losses.failed(
-                    stamp_s, self._delay
-                )  # a damaged packet: the picture before it stays on display
+                lost.failed(stamp_s, self._delay)  # the picture before a damaged packet stays on display
                 if self.is_raw:
                     stamp_s += 1 / self.fps
                     yield Timed(stamp_s, None, False)
                 continue
             for frame in decoded:
                 stamp_s = self._stamp_s(frame, stamp_s + 1 / self.fps)
-                yield from losses.until(stamp_s, frame)
+                yield from lost.until(stamp_s, frame)
+
+    def _stamp_by_index(self, packet: Packet[Any]) -> None:
+        """The demuxer counts packets, also past a hole; the file's index knows better."""
+        entries, place = self.stream.index_entries, (packet.pos or 0) - AVI_HEADER_BYTES
+        at = bisect_left(entries, place, key=lambda entry: entry.pos)
+        if at < len(entries) and entries[at].pos == place:
+            packet.dts = entries[at].timestamp
 
     def extent(self, skip_to_s: float) -> tuple[float, float, float]:
         """Start and end of the last frame, and the end according to the header; nothing is decoded."""
