@@ -107,7 +107,7 @@ class Localizer:
             rule = rule.with_mask()
         rule = rule.without(skip)
         procedure = Published() if paper else Standard(rule)
-        engine = engine or default_engine(where, paper)
+        engine = engine or default_engine(where, paper, model)
         made = cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
         if any(step.name == Mask.name for step in made.rule.refinement):
             made.load_segmenter()  # at once: missing weights must not show after a long search

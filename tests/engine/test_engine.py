@@ -200,6 +200,7 @@ def test_the_default_engine_is_the_fastest_of_the_machine(monkeypatch):
     monkeypatch.setattr("lastseen.engine.why_no_openvino", lambda: "not installed")
     assert default_engine(cpu, paper=False) == "torch-fp32-grouped"
     assert default_engine(cpu, paper=True) == "torch-fp32"
+    assert default_engine(cpu, paper=False, model=vqloc()) == "torch-fp32"
     assert default_engine(torch.device("cuda"), paper=False) == "torch-fp16"
 
 
