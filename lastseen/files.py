@@ -104,6 +104,21 @@ def sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def empty_folder(folder: Path) -> str:
+    """Remove all in a folder; returns what could not be removed and why, as one line."""
+    stayed: list[str] = []
+    for below, folders, files in os.walk(folder, topdown=False):
+        for name in [*files, *folders]:
+            path = Path(below) / name
+            try:
+                path.unlink() if name in files or path.is_symlink() else path.rmdir()
+            except FileNotFoundError:
+                continue  # another process removes it, too
+            except OSError as error:
+                stayed.append(f"{path} ({error.strerror})")
+    return ", ".join(stayed[:3]) + (f" and {len(stayed) - 3} more" if len(stayed) > 3 else "")
+
+
 def user_folder(name: str) -> Path:
     """A folder of this name in the user's data directory, by the custom of the operating system."""
     home = Path.home()

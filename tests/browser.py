@@ -66,6 +66,7 @@ def seek(page, time_s: float) -> None:
 
 def drag(page, selector: str, box: Box, size: tuple[int, int]) -> None:
     """Draw a box, given in pixels of the picture, on a canvas."""
+    page.locator(selector).scroll_into_view_if_needed()
     area = page.locator(selector).bounding_box()
     sx, sy = area["width"] / size[0], area["height"] / size[1]
     page.mouse.move(area["x"] + box.x1 * sx, area["y"] + box.y1 * sy)

@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
@@ -107,6 +108,17 @@ def test_the_annotations_that_are_shown_can_be_read(tmp_path):
     (tmp_path / "annotations.json").write_text(example)
     (question,) = load_vq2d(tmp_path / "annotations.json").questions
     assert question.truth is not None and question.truth.start == 31.2
+
+
+def test_the_diagrams_are_up_to_date_and_readable_in_light_and_dark_mode(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_diagrams import DRAWN, PICTURES
+
+    for name, draw in DRAWN.items():
+        drawn = (PICTURES / name).read_text()
+        assert drawn == draw().svg(), "run: python docs/make_diagrams.py"
+        assert "prefers-color-scheme: dark" in drawn
+        ElementTree.fromstring(drawn)
 
 
 @pytest.fixture

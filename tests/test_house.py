@@ -27,7 +27,7 @@ LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 INNER_ROWS = {
     "index": [
         ["lock", "rows", "compact", "entry"],
-        ["database", "identity", "soundness"],
+        ["database", "identity", "soundness", "questions", "kept_answer"],
         ["catalogue"],
         ["verify"],
         ["folder"],

@@ -51,7 +51,7 @@ class _VideosOrAction(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The actions, and what `add` takes: its name may be left out, so that its options are the group's."""
+        """The actions, and what `add` takes: its name may be left out, so its options are the group's."""
         self.format_commands(ctx, formatter)
         add = self.commands["add"]
         add.format_options(add.context_class(add, info_name="add", parent=ctx), formatter)

@@ -17,7 +17,17 @@ from lastseen.index.lock import locked
 SCHEMA = "lastseen/index@1"
 FILE = "catalogue.sqlite"
 BUILDING = "catalogue.building"
-OURS = {FILE, f"{FILE}-wal", f"{FILE}-shm", BUILDING, "videos", "locks", "uploads", "create.lock"}
+OURS = {
+    FILE,
+    f"{FILE}-wal",
+    f"{FILE}-shm",
+    BUILDING,
+    "videos",
+    "locks",
+    "uploads",
+    "questions",
+    "create.lock",
+}
 
 TABLES = f"""
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);

@@ -4,6 +4,7 @@
     INDEX/videos/000001/          fine-*.bin (the features), compact-*.bin (a few tokens of each frame)
     INDEX/videos/000001.removed/  a video that is being removed
     INDEX/locks/000001.lock       held by the process that writes this video
+    INDEX/questions/              questions that were asked on the page, with their answers
 
 Does not import torch, so listing, checking and removing start quickly.
 """
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastseen.errors import IndexStoreError
-from lastseen.files import user_folder
+from lastseen.files import empty_folder, user_folder
 from lastseen.index.catalogue import Catalogue
 from lastseen.index.database import only_read
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.lock import locked
+from lastseen.index.questions import Questions
 from lastseen.index.rows import Rows
 from lastseen.index.soundness import Known, Soundness
 from lastseen.index.verify import problems_of
@@ -52,6 +54,7 @@ class IndexFolder:
         self.folder = Path(folder)
         self.catalogue = Catalogue(self.folder, create=create)
         self._known_sound: set[Known] = set()
+        self.questions = Questions(self.folder)
 
     def close(self) -> None:
         self.catalogue.close()
@@ -146,7 +149,7 @@ class IndexFolder:
         entries = [
             f"{reason}: lastseen index remove {id}, then add it again" for id, reason in damaged.items()
         ]
-        return self.catalogue.problems() + entries + strays
+        return self.catalogue.problems() + entries + strays + self.questions.problems()
 
     def soundness(self, video: IndexedVideo, rows: Rows) -> Soundness:
         """What of the rows is as it was written, as far as it is asked for."""
@@ -200,9 +203,12 @@ class IndexFolder:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise IndexStoreError(f"{place} cannot be removed: {error.strerror}") from None
-            _emptied(place)  # not even room for a name; then there is some
+            empty_folder(place)  # not even room for a name; then there is some
             place.rename(leaving)
-        stayed = _emptied(leaving)
+        # From here on the video is not listed, so that no answer about it can be kept any more.
+        known = [video.source for video in self.catalogue.sound_videos() if video.id == id]
+        left = (empty_folder(leaving), self.questions.forget(id, *known))
+        stayed = ", ".join(filter(None, left))
         if self.catalogue.read_only is not None:
             self.catalogue.reopen()
         self.catalogue.remove(id)
@@ -214,6 +220,7 @@ class IndexFolder:
         """Complete removals that were interrupted; remove files that belong to no video."""
         if self.catalogue.read_only is not None:
             return
+        self.questions.sweep()
         found = list((self.folder / "videos").glob("[0-9]*"))
         known = {video.id for video in self.catalogue.videos()}  # after listing the folders
         for place in found:
@@ -230,18 +237,3 @@ class IndexFolder:
 
     def _lock(self, video: IndexedVideo) -> Path:
         return self.folder / "locks" / f"{video.id:06d}.lock"
-
-
-def _emptied(folder: Path) -> str:
-    """Remove all in a folder; returns what could not be removed and why, as one line."""
-    stayed: list[str] = []
-    for below, folders, files in os.walk(folder, topdown=False):
-        for name in [*files, *folders]:
-            path = Path(below) / name
-            try:
-                path.unlink() if name in files or path.is_symlink() else path.rmdir()
-            except FileNotFoundError:
-                continue  # another process removes it, too
-            except OSError as error:
-                stayed.append(f"{path} ({error.strerror})")
-    return ", ".join(stayed[:3]) + (f" and {len(stayed) - 3} more" if len(stayed) > 3 else "")

@@ -93,6 +93,7 @@ class Recorder:
         self.index.catalogue.keep_rows(self.video.id, first, self.video.frames)
         for rows in filter(None, (self.fine, self.compact)):
             rows.drop(first)
+        self.index.questions.forget_before(self.video.id, first / self.localizer.fps)
         self.video = self.index.catalogue.video(self.video.id)
 
     def _append(self, features: Tensor) -> None:

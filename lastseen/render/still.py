@@ -56,6 +56,11 @@ def jpeg(image: np.ndarray, longer: int | None = None) -> bytes:
     return stream.getvalue()
 
 
+def decoded(content: bytes) -> np.ndarray:
+    """The picture [h, w, 3] of a JPEG that `jpeg` made."""
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+
+
 def _caption(text: str, most: int, unit: int) -> Image.Image:
     face = font(12 * unit)
     _, top, right, bottom = face.getbbox(text)

@@ -10,7 +10,10 @@
     work.py        what the jobs do: index a video, search the index
     turns.py       one after the other for what takes much memory
     videos.py      routes for videos and pictures
+    kept.py        what is kept of a question and its answers, with the index
+    history.py     questions and results, from the index or from the jobs
     answers.py     routes for searches, jobs and answers
+    questions.py   routes for questions
     server.py      create_app: assembles the application
     connections.py HTTP connections that are ended when nothing moves
     run.py         opens a socket and runs uvicorn

@@ -22,8 +22,9 @@ from lastseen.formats.answer_json import answer_dict
 from lastseen.index.answers import left_out
 from lastseen.index.entry import IndexedVideo
 from lastseen.render import write_filmstrip, write_picture, write_report, write_video
-from lastseen.web.errors import Busy, Missing, TooMany, from_system
-from lastseen.web.jobs import DONE, Job, Jobs
+from lastseen.web.errors import Missing, TooMany, from_system
+from lastseen.web.history import History
+from lastseen.web.jobs import Job, Jobs
 from lastseen.web.media import Shelf, safe_name, video_id
 from lastseen.web.turns import Turns
 from lastseen.web.work import Picture, Request, Result, Work, curve_dict
@@ -66,6 +67,7 @@ class JobInfo(BaseModel):
 class Seen(BaseModel):
     """`answer` keeps the schema lastseen/answer@1, every occurrence in it; `curve` is for drawing.
 
+    `date_source`, of the dates: recorded (somebody said it), container (the file's metadata) or file time.
     `steps` are the refinement steps that were run; `left_out` says in words what was not done because the
     video file is missing, and how much of the video could not be decoded.
     """
@@ -73,7 +75,9 @@ class Seen(BaseModel):
     video: str
     name: str
     recorded_at: str | None  # None: the date in the file is none
+    date_source: str
     seen_at: str | None
+    still_in_view: bool  # when what was searched ends
     answer: dict[str, Any]
     steps: list[str]
     left_out: str
@@ -87,6 +91,7 @@ class Answers(BaseModel):
     threshold: float
     seconds: float
     frames: int
+    pictures: int  # that it was asked with
     incomplete: list[str]
     answers: list[Seen]
 
@@ -112,10 +117,40 @@ def local_time(video: IndexedVideo, time_s: float, unit: str) -> str | None:
         return None
 
 
-def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, turns: Turns) -> APIRouter:
+def described(found: Result) -> Answers:
+    return Answers(
+        found=found.found,
+        threshold=found.question.threshold,
+        seconds=found.seconds,
+        frames=found.frames,
+        pictures=len(found.question.looks),
+        incomplete=list(found.incomplete),
+        answers=[_seen(answer) for answer in found.answers],
+    )
+
+
+def _seen(answer: Answer) -> Seen:
+    video = answer.video
+    assert isinstance(video, IndexedVideo)
+    end = answer.shown[-1].end if answer.shown else 0.0
+    dates = [local_time(video, time, "milliseconds") for time in (0.0, end)]
+    return Seen(
+        video=video_id(video.source),
+        name=video.name,
+        recorded_at=dates[0],
+        date_source=video.date_source,
+        seen_at=dates[1],
+        still_in_view=answer.still_in_view,
+        answer=answer_dict(answer),
+        steps=list(answer.steps),
+        left_out=left_out(answer),
+        curve=curve_dict(answer),
+    )
+
+
+def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, history: History, turns: Turns) -> APIRouter:
     routes = APIRouter(prefix="/api", tags=["answers"])
     streams = [0]  # open now
-    localizer = work.localizer
 
     def known(id: str) -> Job:
         job = jobs.find(id)
@@ -123,17 +158,8 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, turns: Turns) -> APIRout
             raise Missing("no such job; it may have been long ago")
         return job
 
-    def result(id: str) -> Result:
-        job = known(id)
-        if job.kind != "find":
-            raise Missing("this job asked nothing")
-        if job.state != DONE:
-            raise Busy(f"there is no answer: the job is {job.state}")
-        assert isinstance(job.result, Result)
-        return job.result
-
     def answer(id: str, number: int) -> Answer:
-        answers = result(id).answers
+        answers = history.result(id).answers
         if number >= len(answers):
             raise Missing(f"there are {len(answers)} answers, from 0")
         return answers[number]
@@ -172,33 +198,7 @@ def answer_routes(shelf: Shelf, jobs: Jobs, work: Work, turns: Turns) -> APIRout
 
     @routes.get("/jobs/{id}/answers")
     def answers(id: str) -> Answers:
-        found = result(id)
-        seen = []
-        for one in found.answers:
-            video = one.video
-            assert isinstance(video, IndexedVideo)
-            end = one.shown[-1].end if one.shown else 0.0
-            dates = [local_time(video, time, "milliseconds") for time in (0.0, end)]
-            seen.append(
-                Seen(
-                    video=video_id(video.source),
-                    name=video.name,
-                    recorded_at=dates[0],
-                    seen_at=dates[1],
-                    answer=answer_dict(one),
-                    steps=list(one.steps),
-                    left_out=left_out(one),
-                    curve=curve_dict(one),
-                )
-            )
-        return Answers(
-            found=found.found,
-            threshold=localizer.rule.confidence.threshold,
-            seconds=found.seconds,
-            frames=found.frames,
-            incomplete=list(found.incomplete),
-            answers=seen,
-        )
+        return described(history.result(id))
 
     @routes.get("/jobs/{id}/answers/{number}", response_class=Response)
     def answer_file(

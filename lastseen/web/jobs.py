@@ -43,6 +43,7 @@ class Job:
     message: str = ""  # error message
     began: float = 0.0  # start of the step, monotonic clock
     ended: float = 0.0
+    asked: Any = None  # what a question asks
     result: Any = None
     result_bytes: int = 0  # the memory it takes, about; the work says it
     version: int = 0  # incremented with every change
@@ -115,9 +116,10 @@ class Jobs:
         *,
         urgent: bool = False,
         client: str = "",
+        asked: Any = None,
     ) -> Job:
         """Urgent jobs also run between the batches of other jobs."""
-        job = Job(kind, title, videos, client)
+        job = Job(kind, title, videos, client, asked=asked)
         if not urgent:
             job.breathe = self._run_urgent
         with self._change:
@@ -146,6 +148,12 @@ class Jobs:
         with self._change:
             job.stop.set()
             self._drop(job)
+
+    def forget(self, job: Job) -> None:
+        """Nothing is known of a finished job any more."""
+        with self._change:
+            if job.finished:
+                self._known.pop(job.id, None)
 
     def _check_room(self, kind: str, client: str) -> None:
         if self.closed:

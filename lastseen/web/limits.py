@@ -27,6 +27,10 @@ class Limits:
     readings: int = 1000  # videos waiting to be indexed; a waiting one costs a kilobyte
     results_bytes: int = 256 * MIB  # of kept answers in memory; the oldest go first
 
+    # Questions with their answers, kept with the index; the oldest go first.
+    questions_kept: int = 500
+    questions_kept_bytes: int = 256 * MIB
+
     pictures: int = 256
     pictures_bytes: int = 256 * MIB  # of uploaded pictures on disk; the least recently used go first
     picture_age_s: float = 3600.0  # since it was last used

@@ -149,6 +149,9 @@ class Shelf:
         if entry.indexed is not None:
             with self.index() as index:
                 index.remove(entry.indexed)
+        elif entry.path is not None:  # pictures may have been taken from it
+            with self.index() as index:
+                index.questions.forget(None, str(entry.path))
         with self._lock:
             self._added.pop(id, None)
         if entry.path is not None:

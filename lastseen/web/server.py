@@ -20,8 +20,10 @@ from lastseen.errors import LastSeenError
 from lastseen.localizer import Localizer
 from lastseen.web.answers import answer_routes
 from lastseen.web.errors import RETRY_S, Ending, Missing, TooMany, from_memory, from_system, plain, status_of
+from lastseen.web.history import History
 from lastseen.web.jobs import Jobs
 from lastseen.web.media import Settings, Shelf
+from lastseen.web.questions import question_routes
 from lastseen.web.security import Guard
 from lastseen.web.turns import Turns
 from lastseen.web.videos import video_routes
@@ -36,7 +38,7 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
     """The application; it starts indexing the videos named in the settings at once."""
     limits = settings.limits
     shelf, jobs, turns = Shelf(settings), Jobs(limits), Turns(limits)
-    work = Work(shelf, jobs, localizer)
+    work, history = Work(shelf, jobs, localizer), History(shelf, jobs)
     if len(settings.files) > limits.readings:
         raise LastSeenError(
             f"{len(settings.files)} videos are more than can wait ({limits.readings}); "
@@ -69,7 +71,8 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
     )
     app.state.jobs, app.state.shelf, app.state.limits = jobs, shelf, limits
     app.include_router(video_routes(shelf, work, turns))
-    app.include_router(answer_routes(shelf, jobs, work, turns))
+    app.include_router(answer_routes(shelf, jobs, work, history, turns))
+    app.include_router(question_routes(shelf, history, turns))
     _add_page(app)
 
     @app.exception_handler(LastSeenError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -9,17 +11,22 @@ import numpy as np
 
 from lastseen.answer import Answer
 from lastseen.box import Box
-from lastseen.errors import IndexStoreError
+from lastseen.errors import IndexStoreError, LastSeenError
+from lastseen.files import one_line
 from lastseen.index import Index, IndexedVideo
+from lastseen.index.questions import Look, Question
 from lastseen.index.record import BUSY, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
-from lastseen.query import Query
+from lastseen.query import Query, View
 from lastseen.render.curve import score_curve
+from lastseen.video import Video
 from lastseen.web.errors import Missing, TooLarge
 from lastseen.web.jobs import Job, Jobs
+from lastseen.web.kept import Asked, keep, look_of, picture_of, question_of
 from lastseen.web.media import Entry, Shelf, video_id
 
+log = logging.getLogger("lastseen")
 # Up to this many frames (2 minutes) the exact model runs on all, so that the score curve has no gaps.
 EXHAUSTIVE_FRAMES = 600
 BOX_BYTES = 200  # of a Box of four Python floats
@@ -53,6 +60,7 @@ class Result:
     frames: int  # number searched
     seconds: float
     incomplete: tuple[str, ...]  # names of videos that are only partly indexed
+    question: Question
 
     @property
     def found(self) -> bool:
@@ -88,12 +96,16 @@ class Work:
         return self.jobs.submit("index", entry.name, work, (entry.id,))
 
     def find(self, request: Request) -> Job:
-        pixels = 0
-        for picture in request.pictures:  # errors are reported at once, not by the job
-            pixels += self._view(picture).views[0].picture.size // 3
+        pixels, looks, pictures = 0, [], []
+        for number, picture in enumerate(request.pictures):  # errors are reported at once, not by the job
+            view = self._view(picture).views[0]
+            pixels += view.picture.size // 3
+            looks.append(self._look(number, picture, view))
+            pictures.append(picture_of(view))
         if pixels > MOST_PIXELS:
             raise TooLarge("the pictures of this question are too large together; scale them down")
         names = [entry.name for entry in self.shelf.entries_of(request.videos)]
+        asked = Asked(tuple(looks), tuple(pictures), request.before_s, not request.videos)
         is_read_now = any(self.jobs.at_work_on(id) for id in request.videos)
         return self.jobs.submit(
             "find",
@@ -102,6 +114,7 @@ class Work:
             request.videos,
             urgent=not is_read_now,
             client=request.client,
+            asked=asked,
         )
 
     def _read(self, index: Index, job: Job, entry: Entry) -> IndexedVideo:
@@ -117,7 +130,8 @@ class Work:
             self.shelf.discard(entry.path)
         return recording.video
 
-    def _find(self, job: Job, request: Request) -> Result:
+    def _find(self, job: Job, request: Request) -> Result | None:
+        """None: the result is kept in the index, and read from there."""
         query = Query.joined([self._view(picture) for picture in request.pictures], request.before_s)
         localizer = self.localizer.with_callback(job.check)
         with self.shelf.index() as index:
@@ -140,14 +154,37 @@ class Work:
         if gone := [video.name for video in videos if video.id not in there]:
             raise Missing(f"{', '.join(gone)}: removed during the search; ask again")
         thing = Query.from_array(_small(query.views[0].crop))
-        result = Result(
-            tuple(replace(answer, query=thing) for answer in answers),
-            frames,
-            frames / localizer.fps,
-            tuple(video.name for video in videos if not video.complete),
+        answers = [replace(answer, query=thing) for answer in answers]
+        seconds = frames / localizer.fps
+        question = question_of(
+            job.id, job.asked, answers, videos, frames, seconds, localizer.rule.confidence.threshold
         )
+        if self._is_kept(job, question, answers):
+            return None
+        incomplete = tuple(video.name for video in videos if not video.complete)
+        result = Result(tuple(answers), frames, seconds, incomplete, question)
         job.result_bytes = result.size_bytes
         return result
+
+    def _is_kept(self, job: Job, question: Question, answers: Sequence[Answer]) -> bool:
+        """Whatever goes wrong with keeping it, the question is answered."""
+        try:
+            with self.shelf.index() as index:
+                keep(index, question, job.asked, answers, self._opened, self.jobs.limits)
+        except (LastSeenError, OSError, MemoryError) as error:
+            why = getattr(error, "strerror", None) or error
+            log.warning("a question about %s is answered, but not kept: %s", one_line(job.title), why)
+            return False
+        return True
+
+    def _opened(self, video: IndexedVideo) -> Video:
+        return self.shelf.opened(video_id(video.source))
+
+    def _look(self, number: int, picture: Picture, view: View) -> Look:
+        if picture.upload is not None or picture.video is None:
+            return look_of(number, view, None, None, 0.0)
+        entry = self.shelf.entry(picture.video)
+        return look_of(number, view, entry.indexed, str(entry.path), picture.time_s)
 
     def _whole(self, index: Index, job: Job, id: str) -> IndexedVideo:
         entry = self.shelf.entry(id)

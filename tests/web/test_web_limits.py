@@ -138,8 +138,8 @@ def test_finished_jobs_are_kept_up_to_a_number_and_a_size_of_memory():
     jobs.close()
 
 
-def test_an_answer_says_how_much_memory_it_takes(folder):
-    with client_of(folder) as client:
+def test_an_answer_that_is_not_kept_with_the_index_says_how_much_memory_it_takes(folder):
+    with client_of(folder, questions_kept_bytes=0) as client:
         job = client.post("/api/find", json={"looks": [look(read(client), 1.0)]}).json()["id"]
         assert finished(client, job)["state"] == "done"
         kept = client.app.state.jobs.find(job)

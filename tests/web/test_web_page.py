@@ -62,7 +62,7 @@ def test_a_box_drawn_in_the_video_finds_the_thing_and_its_moments_can_be_visited
     walk.locator(".curve").click(position={"x": 20, "y": 30})
     playwright.expect(walk.locator("#now")).to_have_text(re.compile(r"^0:00\."))
     with walk.expect_download() as saved:
-        walk.click("summary")
+        walk.click("text=Save as")
         walk.click("text=CSV")
     assert "x1" in Path(saved.value.path()).read_text()
 
@@ -174,7 +174,8 @@ def test_a_search_can_be_cancelled(page, folder, localizer):
 
 def test_a_file_that_is_no_video_is_one_clear_message(page, folder):
     page.set_input_files("#upload", folder / "text.mp4")
-    playwright.expect(page.locator("#problem")).to_contain_text("text.mp4 is not a video")
+    playwright.expect(page.locator("#videos .problem")).to_contain_text("text.mp4 is not a video")
+    page.click('[aria-label="Dismiss text.mp4"]')
     assert page.locator("#videos", has_text="text.mp4").count() == 0
 
 

@@ -179,9 +179,8 @@ def test_what_an_answer_shows_may_be_gone_when_it_is_drawn(client, folder):
         assert "gone; put it back" in refused.json()["detail"]
     assert client.get("/api/videos").json()["videos"][0]["file"] is False
     client.delete(f"/api/videos/{walk}")
-    for report in REPORTS:
-        assert client.get(f"/api/jobs/{job}/answers/0/{report}").status_code == 404
-    assert client.get(f"/api/jobs/{job}/answers/0").status_code == 200  # the answer itself is kept
+    for path in ("", "/0", *(f"/0/{report}" for report in REPORTS)):  # forgotten with its video
+        assert client.get(f"/api/jobs/{job}/answers{path}").status_code == 404
     assert left_over(folder) == []
 
 

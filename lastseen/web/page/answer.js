@@ -1,123 +1,103 @@
-// The answer: when, where, the moments, every sighting, and files of it.
+// The answer: when and where, as a headline that follows the chosen sighting, and the moments of it.
 
-import { frameAddress } from "./api.js";
-import { boxAt, clock, date, duration, make, momentsOf } from "./moments.js";
+import { boxedFrame } from "./frame.js";
+import { clearest, clock, date, duration, make, momentsOf } from "./moments.js";
+import { actions } from "./save.js";
 
 const MOMENTS = 8;
-const FILES = [
-  ["Picture", "/picture.jpg"],
-  ["Filmstrip", "/filmstrip.jpg"],
-  ["Film", "/film.mp4"],
-  ["Report", "/report.html"],
-  ["JSON", "?format=json"],
-  ["CSV", "?format=csv"],
-  ["COCO", "?format=coco"],
-  ["MOT", "?format=mot"],
-  ["WebVTT", "?format=vtt"],
-  ["Label Studio", "?format=label-studio"],
-  ["CVAT", "?format=cvat"],
+const TIPS = [
+  "Give the whole photo, not a crop, and draw the box close around the thing.",
+  "Add another picture of it, from another side.",
+  "Draw the box in the video itself, at a moment where you see the thing.",
+  "Ask on the command line with a lower threshold, and expect more wrong answers.",
 ];
 
 export class AnswerView {
-  // `choose(number, track)`: show this video of the answer and this track of it.
-  constructor({ answer, filmstrip, sightings }, { choose, guess, seek }) {
-    Object.assign(this, { section: answer, filmstrip, sightings, choose, guess, seek });
+  // `guess()` when the best guess is to be shown, `seek(time)` when a moment is.
+  constructor({ answer, filmstrip }, { guess, seek }) {
+    Object.assign(this, { section: answer, filmstrip, guess, seek });
   }
 
   clear() {
-    for (const section of [this.section, this.filmstrip, this.sightings]) {
+    for (const section of [this.section, this.filmstrip]) {
       section.hidden = true;
       section.replaceChildren();
     }
   }
 
-  // The headline is of the latest sighting, the files are of the n-th video.
-  show(job, answers, number, guessing) {
-    const latest = answers.answers[0];
-    const track = latest?.answer.tracks.at(-1) ?? null;
-    this.section.replaceChildren(...this.#headline(answers, latest, track, guessing));
+  // `track` of the n-th video of the answers; null: not seen, and no guess is shown.
+  show({ job, answers, number, track, isGuess }) {
+    const seen = answers.answers[number];
+    const isOpen = this.section.querySelector("details")?.open;
+    const parts = answers.found ? this.#seen(answers, number, track) : this.#notSeen(answers, seen, track);
+    if (track) parts.push(actions({ job, number, seen, track, words: wordsOf(seen, track, isGuess) }));
+    this.section.replaceChildren(...parts);
+    if (isOpen && track) this.section.querySelector("details").open = true;
     this.section.hidden = false;
-    this.filmstrip.hidden = true;
-    this.#list(job, answers, number, Boolean(track || guessing));
+    this.filmstrip.hidden = !track;
+    if (track) this.#moments(seen, track, isGuess);
   }
 
-  #headline(answers, seen, track, guessing) {
-    const parts = [];
-    const searched = `Searched ${duration(answers.seconds)} of video.`;
-    const missing = answers.incomplete.length ? ` ${answers.incomplete.join(", ")}: only the part read so far.` : "";
-    if (track) {
-      parts.push(make("p", { className: "kicker", textContent: "Last seen at" }));
-      parts.push(make("p", { className: "moment" }, make("mark", { textContent: clock(track.end) })));
-      parts.push(make("p", { className: "large", textContent: `in ${seen.name}` }));
-      const span = `In view from ${clock(track.start)} to ${clock(track.end)}, score ${track.score.toFixed(2)}.`;
-      const boxes = seen.steps.includes("mask") ? " Boxes by masks." : "";
-      const rest = `${boxes}${seen.left_out && ` ${seen.left_out}`}${missing}`;
-      parts.push(make("p", { className: "muted", textContent: `${date(seen.seen_at)}. ${span}${rest}` }));
-      return parts;
-    }
-    parts.push(make("p", { className: "moment", textContent: "Not seen." }));
+  #seen(answers, number, track) {
+    const seen = answers.answers[number];
+    const latest = answers.answers[0].answer.tracks.at(-1);
+    const isLatest = track === latest;
+    const ends = isLatest && seen.still_in_view ? `, still in view when ${untilEnd(seen)}` : "";
+    const about = [
+      `${date(seen.recorded_at, track.end, seen.date_source)}.`,
+      `In view from ${clock(track.start)} to ${clock(track.end)}, score ${track.score.toFixed(2)}.`,
+      seen.steps.includes("mask") ? "Boxes by masks." : "",
+      isLatest ? "" : `Last seen at ${clock(latest.end)}${number ? ` in ${answers.answers[0].name}` : ""}.`,
+      seen.left_out,
+      missing(answers),
+    ];
+    return [
+      make("p", { className: "kicker", textContent: isLatest ? "Last seen at" : "Also seen at" }),
+      make("p", { className: "moment" }, make("mark", { textContent: clock(track.end) })),
+      make("p", { className: "large", textContent: `in ${seen.name}${ends}` }),
+      make("p", { className: "muted", textContent: about.filter(Boolean).join(" ") }),
+    ];
+  }
+
+  #notSeen(answers, seen, track) {
+    const searched = `Searched ${duration(answers.seconds)} of video. ${missing(answers)}`;
+    const tips = make("ol", {}, ...TIPS.map((text) => make("li", { textContent: text })));
+    const parts = [
+      make("p", { className: "moment", textContent: "Not seen." }),
+      make("p", { className: "muted", textContent: searched }),
+    ];
     const best = seen?.answer.best_guess;
-    if (best && guessing) {
-      const score = `score ${best.score.toFixed(2)}, under ${answers.threshold.toFixed(2)}`;
-      const text = `The best guess is ${clock(best.end)} in ${seen.name} (${score}). It is probably something else.`;
-      parts.push(make("p", { className: "large", textContent: text }));
-    } else {
-      parts.push(make("p", { className: "muted", textContent: searched + missing }));
-      if (best) parts.push(make("button", { type: "button", id: "guess", textContent: "Show the best guess", onclick: this.guess }));
+    if (best) {
+      const score = `Score ${best.score.toFixed(2)}, under ${answers.threshold.toFixed(2)}. It is probably something else.`;
+      const text = make(
+        "span", { className: "about" },
+        make("span", { className: "clock", textContent: `The best guess is ${clock(best.end)} in ${seen.name}` }),
+        make("span", { className: "muted", textContent: score }),
+        track ? null : make("span", { className: "link", textContent: "Show it in the video" }),
+      );
+      const picture = boxedFrame(seen, best, clearest(best), { width: 320, isGuess: true });
+      parts.push(make("button", { type: "button", id: "guess", onclick: this.guess }, picture, text));
     }
-    return parts;
+    return [...parts, make("div", { className: "tips" }, make("h2", { textContent: "Though it is there?" }), tips)];
   }
 
-  showMoments(seen, track, isGuess) {
-    const size = { width: seen.answer.width, height: seen.answer.height };
+  #moments(seen, track, isGuess) {
     const shown = momentsOf(track, MOMENTS).map((time) => {
       const button = make("button", { type: "button", className: "frame", onclick: () => this.seek(time) });
       button.setAttribute("aria-label", `The moment at ${clock(time)}`);
-      const image = make("img", { src: frameAddress(seen.video, time, 400), alt: "", loading: "lazy", ...size });
-      const box = boxAt(track, time);
-      button.append(make("span", { className: "boxed" }, image, box ? outline(size, box, isGuess) : null));
-      button.append(make("span", { className: "clock", textContent: clock(time) }));
+      button.append(boxedFrame(seen, track, time, { isGuess }), make("span", { className: "clock", textContent: clock(time) }));
       return button;
     });
     this.filmstrip.replaceChildren(...shown);
-    this.filmstrip.hidden = false;
-  }
-
-  #list(job, answers, number, drawn) {
-    const parts = [];
-    const rows = answers.answers.flatMap((seen, n) => seen.answer.tracks.map((track) => ({ seen, n, track })).reverse());
-    if (rows.length > 1) {
-      const several = answers.answers.length > 1;
-      const items = rows.map(({ seen, n, track }, i) => {
-        const span = `${clock(track.start)} to ${clock(track.end)}`;
-        const text = `${span}${several ? `, ${seen.name}` : ""}`;
-        const score = make("span", { className: "muted", textContent: `score ${track.score.toFixed(2)}` });
-        const button = make("button", { type: "button", onclick: () => this.choose(n, track) }, text, score);
-        if (i === 0) button.classList.add("chosen");
-        return make("li", {}, button);
-      });
-      parts.push(make("h2", { textContent: `Seen ${rows.length} times` }), make("ul", { className: "list" }, ...items));
-    }
-    if (drawn) {
-      const links = FILES.map(([name, rest]) =>
-        make("a", { href: `/api/jobs/${job}/answers/${number}${rest}`, download: "", textContent: name }),
-      );
-      parts.push(make("details", {}, make("summary", { textContent: "Save the answer" }), make("div", { className: "row" }, ...links)));
-    }
-    this.sightings.replaceChildren(...parts);
-    this.sightings.hidden = !parts.length;
   }
 }
 
-function outline({ width, height }, [x1, y1, x2, y2], isGuess) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("aria-hidden", "true");
-  for (const name of ["rim", isGuess ? "guess" : "answer"]) {
-    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    const place = { class: name, x: x1, y: y1, width: Math.max(1, x2 - x1), height: Math.max(1, y2 - y1) };
-    for (const [key, value] of Object.entries(place)) rect.setAttribute(key, value);
-    svg.append(rect);
-  }
-  return svg;
+const missing = ({ incomplete }) => (incomplete.length ? `${incomplete.join(", ")}: only the part read so far.` : "");
+
+// The thing can be in view where the search was told to end, which is not the end of the video.
+const untilEnd = ({ curve }) => (curve.searched < curve.duration - 0.5 ? "the part that was searched ends" : "the video ends");
+
+function wordsOf(seen, track, isGuess) {
+  const place = `${clock(track.end)} in ${seen.name}`;
+  return isGuess ? `Not seen; the best guess is ${place}.` : `Seen at ${place}.`;
 }

@@ -1,49 +1,44 @@
 // The page: what is shown, asked and answered. The parts know nothing of each other; this joins them.
 
-import { follow, get, post } from "./api.js";
 import { AnswerView } from "./answer.js";
+import { follow, post } from "./api.js";
 import { Curve } from "./curve.js";
+import { listen } from "./input.js";
 import { Library } from "./library.js";
 import { clock, duration, make } from "./moments.js";
+import { Preview } from "./preview.js";
+import { Question } from "./question.js";
 import { Screen } from "./screen.js";
+import { Sightings } from "./sightings.js";
 import { Thing } from "./thing.js";
 
 const find = (selector) => document.querySelector(selector);
-let asked = null; // the job of the question
-let answers = null; // to it
-let shownNumber = 0; // of the videos of the answer
-let guessing = false;
+let chosen = null; // { number, track, isGuess }: the video of the answer and the sighting in it that are shown
 
 const curve = new Curve(find(".curve"), (time) => screen.seek(time));
 const screen = new Screen(find("#stage"), {
-  drawn: (box, time) => thing.takeMoment(screen.video, time, box).then(() => screen.follow(screen.track, screen.pen.isGuess)),
+  drawn: (box, time) => takeMoment(box, time),
   moved: (time) => {
     curve.move(time);
     sayBefore();
   },
 });
-const thing = new Thing(find("#thing"), find("#mark"), { changed: update, failed: complain });
+const thing = new Thing(find("#thing"), find("#mark"), { changed: () => update() });
 const library = new Library(find("#library"), {
   opened: (video) => {
     if (!video.file) return;
-    clearAnswer();
+    leave();
     thing.fold();
     open(video);
   },
   changed: libraryChanged,
-  failed: complain,
-  cancel: (job) => post(`/api/jobs/${job}/cancel`).catch(complain),
 });
+const question = new Question({ changed: questionChanged, answered, failed: complain });
 const view = new AnswerView(
-  { answer: find("#answer"), filmstrip: find("#filmstrip"), sightings: find("#sightings") },
+  { answer: find("#answer"), filmstrip: find("#filmstrip") },
   {
-    choose: (number, track) => {
-      if (number !== shownNumber) showAnswer(number);
-      showTrack(track);
-    },
     guess: () => {
-      guessing = true;
-      showAnswer(0);
+      choose(0, question.answers.answers[0].answer.best_guess);
       find("#answer").focus();
     },
     seek: (time) => {
@@ -52,14 +47,29 @@ const view = new AnswerView(
     },
   },
 );
+const sightings = new Sightings(find("#sightings"), { choose });
+new Preview(find(".timeline"), { shown: () => screen.video, plot: () => find(".scale") });
+
+function say(place, problem) {
+  find(place).textContent = problem?.message ?? "";
+}
 
 function complain(problem) {
-  const place = find("#problem");
-  place.textContent = problem?.message ?? "";
-  place.hidden = !place.textContent;
+  say("#problem", problem);
+}
+
+async function takeMoment(box, time) {
+  say("#video-problem", null);
+  try {
+    await thing.takeMoment(screen.video, time, box);
+    screen.follow(screen.track, screen.pen.isGuess);
+  } catch (problem) {
+    say("#video-problem", problem);
+  }
 }
 
 function open(video) {
+  say("#video-problem", null);
   screen.load(video);
   library.current = video.id;
   library.draw();
@@ -68,9 +78,9 @@ function open(video) {
 
 function libraryChanged() {
   const { videos } = library;
-  find("#welcome").hidden = videos.length > 0 || library.uploads.size > 0;
-  const shown = library.find(screen.video?.id);
-  if (!shown) {
+  find("#welcome").hidden = videos.length > 0 || library.busy;
+  document.body.classList.toggle("begun", find("#welcome").hidden);
+  if (!library.find(screen.video?.id)) {
     const first = videos.findLast((video) => video.file);
     if (first) open(first);
     else screen.empty();
@@ -79,29 +89,19 @@ function libraryChanged() {
 }
 
 function update() {
-  const isRunning = asked && ["waiting", "running"].includes(asked.state);
   find("#scope").hidden = library.videos.length < 2;
   find("#before-row").hidden = !screen.video;
   find(".left").classList.toggle("marking", thing.marking); // the photo is shown instead of the video
   find("#fold").hidden = !screen.video;
   if (thing.marking) screen.pause();
   sayBefore();
+  const isOld = question.answers !== null && !question.isOf(thing.asked);
+  find(".left").classList.toggle("old", isOld);
+  find("#outdated").hidden = !isOld;
   const button = find("#find");
-  button.hidden = Boolean(isRunning);
+  button.hidden = question.running;
   button.disabled = !thing.ready || !library.videos.length;
-  const place = find("#finding");
-  place.hidden = !isRunning;
-  if (isRunning) {
-    const share = asked.total ? asked.done / asked.total : null;
-    const bar = make("progress", { max: 1, "aria-label": "The search" });
-    if (share !== null) bar.value = share;
-    const left = asked.left === null ? "" : `, ${duration(asked.left)} left`;
-    const text = asked.state === "waiting" ? "Waiting until the video is read" : `${asked.step || "Starting"}${left}`;
-    const stop = make("button", { type: "button", id: "cancel", textContent: "Cancel", onclick: cancel });
-    const had = place.contains(document.activeElement);
-    place.replaceChildren(bar, make("div", { className: "line" }, make("span", { className: "grow", textContent: text }), stop));
-    if (had) stop.focus();
-  }
+  find("#finding").hidden = !question.running;
 }
 
 function sayBefore() {
@@ -114,146 +114,163 @@ async function ask() {
   complain(null);
   clearAnswer();
   const everywhere = !find("#scope").hidden && find("input[name=scope]:checked").value === "all";
-  const question = { looks: [thing.look], videos: everywhere || !screen.video ? [] : [screen.video.id] };
-  if (find("#before").checked && screen.video) question.before = Math.max(0.2, screen.time);
+  const asked = { looks: thing.asked, videos: everywhere || !screen.video ? [] : [screen.video.id] };
+  if (find("#before").checked && screen.video) asked.before = Math.max(0.2, screen.time);
   try {
     screen.pause();
-    asked = await post("/api/find", question);
+    await question.ask(asked);
+    history.pushState(null, "", addressOf(question.id));
     thing.fold();
-    find("#cancel")?.focus();
+    find("#cancel").focus();
   } catch (problem) {
     complain(problem);
   }
 }
 
-function cancel() {
-  if (asked) post(`/api/jobs/${asked.id}/cancel`).catch(complain);
+function questionChanged() {
+  const { job } = question;
+  update();
+  if (job.state === "cancelled") find("#find").focus();
+  if (!question.running) return;
+  const bar = find("#finding progress");
+  if (job.total) bar.value = job.done / job.total;
+  else bar.removeAttribute("value");
+  find("#finding-text").textContent = progressOf(job);
+}
+
+function progressOf(job) {
+  if (job.state === "waiting") return "Waiting until the video is read";
+  const step = job.step ? job.step.charAt(0).toUpperCase() + job.step.slice(1) : "Starting";
+  const count = job.total && job.unit ? `: ${job.done} of ${job.total} ${job.unit}` : "";
+  return `${step}${count}${job.left === null ? "" : `, ${duration(job.left)} left`}`;
 }
 
 function clearAnswer() {
-  answers = null;
-  guessing = false;
+  question.close();
+  chosen = null;
   view.clear();
+  sightings.clear();
   curve.clear();
   screen.follow(null);
-}
-
-async function jobChanged(job) {
-  if (job.kind === "index") {
-    library.tell(job);
-    if (["done", "failed", "cancelled"].includes(job.state)) {
-      await library.refresh().catch(complain);
-      if (job.state === "failed") complain(new Error(job.message));
-    }
-  }
-  if (asked?.id !== job.id || ["done", "failed", "cancelled"].includes(asked.state)) return;
-  asked = job;
   update();
-  if (job.state === "failed") complain(new Error(job.message));
-  if (job.state === "cancelled") find("#find").focus();
-  if (job.state === "done") {
-    try {
-      answers = await get(`/api/jobs/${job.id}/answers`);
-      showAnswer(0);
-      find("#answer").focus({ preventScroll: true });
-      find("#answer").scrollIntoView({ block: "nearest", behavior: "smooth" });
-    } catch (problem) {
-      complain(problem);
-    }
-  }
 }
 
-function showAnswer(number) {
-  shownNumber = number;
+function answered(before) {
+  const { answers } = question;
+  sightings.show(answers);
+  const [number, track] = placeIn(answers, before);
+  choose(number, track);
+  if (question.preliminary) return;
+  find("#answer").focus({ preventScroll: true });
+  if (!before) find("#answer").scrollIntoView({ block: "nearest", behavior: "smooth" });
+}
+
+// The sighting to show: the latest, or the one that was chosen among the preliminary ones.
+function placeIn(answers, before) {
+  const latest = answers.answers[0]?.answer.tracks.at(-1) ?? null;
+  const wasLatest = !chosen?.track || chosen.track === before?.answers[0]?.answer.tracks.at(-1);
+  if (!before || wasLatest) return [0, latest];
+  const video = before.answers[chosen.number].video;
+  const number = answers.answers.findIndex((seen) => seen.video === video);
+  const meets = (track) => track.start <= chosen.track.end && track.end >= chosen.track.start;
+  const same = answers.answers[number]?.answer.tracks.find(meets);
+  return same ? [number, same] : [0, latest];
+}
+
+// Show a sighting of the n-th video of the answers; null: not seen, and no guess is shown.
+function choose(number, track) {
+  const { answers } = question;
   const seen = answers.answers[number];
-  view.show(asked.id, answers, number, guessing);
+  const isGuess = !answers.found && track !== null;
+  chosen = { number, track, isGuess };
+  view.show({ job: question.id, answers, ...chosen });
+  sightings.mark(track);
+  update();
   // The video of a guess is shown only when it is asked for.
-  if (!seen || (!answers.found && !guessing && seen.video !== screen.video?.id)) return;
+  if (!seen || (!track && seen.video !== screen.video?.id)) return;
   const video = library.find(seen.video);
   if (video?.file) open(video);
-  const guesses = guessing && seen.answer.best_guess ? [seen.answer.best_guess] : [];
-  const tracks = seen.answer.tracks.length ? seen.answer.tracks : guesses;
-  const isGuess = !seen.answer.tracks.length;
-  const peaks = tracks.length ? seen.curve.peaks : [];
-  curve.show({ ...seen.curve, peaks }, tracks, { isGuess, choose: (n) => showTrack(tracks[n]) });
-  if (tracks.length) showTrack(tracks.at(-1));
-}
-
-function showTrack(track) {
-  const seen = answers.answers[shownNumber];
-  const isGuess = !seen.answer.tracks.length;
-  view.showMoments(seen, track, isGuess);
+  const tracks = isGuess ? [track] : seen.answer.tracks;
+  curve.show(seen, tracks, { isGuess, time: screen.time, choose: (each) => choose(number, each) });
+  curve.mark(track);
+  if (!track) return;
   screen.pause();
   screen.follow(track, isGuess);
   screen.seek(track.end);
 }
 
-// --- keys, paste, drop ---
+// --- the address: each question has one of its own ---
 
-document.addEventListener("keydown", (event) => {
-  const target = event.target;
-  const isTyping = target.closest("input:not([type=range]), textarea, select");
-  if (event.key === "Escape") {
-    if (asked && !find("#finding").hidden) cancel();
-    else if (screen.pen.active) screen.setDrawing(false);
-    else if (thing.marking && screen.video) thing.fold();
-    return;
-  }
-  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !screen.video) return;
-  const isPressable = target.closest("button, a, summary, label");
-  const step = event.shiftKey ? 0.2 : 1;
-  if (thing.marking) {
-    // The video is not shown, so its keys do nothing.
-    if (event.key === "Enter" && !isPressable) ask();
-    else if (event.key === "b" || event.key === "B") thing.pen.begin();
-    else return;
-  } else if (event.key === " " && !isPressable) screen.toggle();
-  else if (event.key === "ArrowLeft") screen.seek(screen.time - step);
-  else if (event.key === "ArrowRight") screen.seek(screen.time + step);
-  else if (event.key === "Enter" && !isPressable) ask();
-  else if (event.key === "b" || event.key === "B") {
-    screen.setDrawing(true);
-    screen.pen.begin();
-  } else return;
-  event.preventDefault();
-});
+const addressOf = (id) => `#/questions/${id}`;
+const addressed = () => /^#\/questions\/([0-9a-z]+)$/.exec(location.hash)?.[1] ?? null;
 
-function take(files) {
-  for (const file of files) {
-    if (file.type.startsWith("image/")) thing.takePicture(file);
-    else library.upload(file);
-  }
+// No question is shown any longer; the button "back" leads to it.
+function leave() {
+  clearAnswer();
+  if (addressed()) history.pushState(null, "", location.pathname);
 }
 
-document.addEventListener("paste", (event) => {
-  if (event.clipboardData?.files.length) take(event.clipboardData.files);
-});
-const drop = find("#drop");
-let inside = 0;
-document.addEventListener("dragenter", (event) => {
-  if (!event.dataTransfer?.types.includes("Files")) return;
-  inside += 1;
-  drop.hidden = false;
-});
-document.addEventListener("dragleave", () => {
-  inside = Math.max(0, inside - 1);
-  drop.hidden = inside === 0;
-});
-document.addEventListener("dragover", (event) => event.preventDefault());
-document.addEventListener("drop", (event) => {
-  event.preventDefault();
-  inside = 0;
-  drop.hidden = true;
-  if (event.dataTransfer) take(event.dataTransfer.files);
+async function visit() {
+  const id = addressed();
+  if (id === question.id) return;
+  clearAnswer();
+  complain(null);
+  if (!id) return;
+  try {
+    await question.open(id, thing.asked);
+  } catch (problem) {
+    complain(problem);
+  }
+}
+window.addEventListener("popstate", visit);
+
+listen({
+  keys: {
+    Escape: () => {
+      if (question.running) question.cancel();
+      else if (screen.pen.active) screen.setDrawing(false);
+      else if (thing.marking && screen.video) thing.fold();
+    },
+    Enter: () => (screen.video ? void ask() : false),
+    " ": () => onScreen(() => screen.toggle()),
+    ArrowLeft: (event) => onScreen(() => screen.seek(screen.time - (event.shiftKey ? 0.2 : 1))),
+    ArrowRight: (event) => onScreen(() => screen.seek(screen.time + (event.shiftKey ? 0.2 : 1))),
+    z: () => onScreen(() => screen.zoom(!screen.zoomed)),
+    b: () => {
+      if (thing.marking) return thing.pen.begin();
+      return onScreen(() => {
+        screen.setDrawing(true);
+        screen.pen.begin();
+      });
+    },
+  },
+  files: (files) => {
+    const isPicture = (file) => file.type.startsWith("image/");
+    const pictures = files.filter(isPicture);
+    if (pictures.length) thing.takePictures(pictures);
+    for (const file of files) if (!isPicture(file)) library.upload(file);
+  },
 });
 
+// The keys of the video do nothing while it is not shown.
+function onScreen(act) {
+  if (!screen.video || thing.marking) return false;
+  return act();
+}
+
 find("#find").addEventListener("click", ask);
-const LOST = "The server does not answer; trying again.";
+find("#cancel").addEventListener("click", () => question.cancel());
+let isFirst = true;
 follow(
-  jobChanged,
-  () => {
-    if (find("#problem").textContent === LOST) complain(null);
-    library.refresh().catch(complain);
+  async (job) => {
+    if (job.kind === "index") await library.tell(job);
+    question.tell(job);
   },
-  () => complain(new Error(LOST)),
+  async () => {
+    find("#lost").hidden = true;
+    await library.refresh();
+    if (isFirst) visit();
+    isFirst = false;
+  },
+  () => (find("#lost").hidden = false),
 );

@@ -16,11 +16,13 @@ export function duration(seconds) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-// "2026-11-15T10:30:00+01:00" -> "Sunday 15 November 2026 at 10:30"; null if the file claims an impossible date.
-export function date(text) {
-  if (text === null) return "Date unknown";
+// "2026-11-15T10:30:00+01:00" and so many seconds -> "Sunday 15 November 2026 at 10:30"; a date is only as sure as
+// its source. Null if the file claims an impossible one.
+export function date(begin, seconds, source) {
+  if (begin === null) return "Date unknown";
   const options = { weekday: "long", day: "numeric", month: "long", year: "numeric", hour: "2-digit", minute: "2-digit" };
-  return new Date(text).toLocaleString("en-GB", options);
+  const text = new Date(Date.parse(begin) + 1000 * seconds).toLocaleString("en-GB", options);
+  return source === "file time" ? `${text}, by the file's date` : text;
 }
 
 export function day(text) {
@@ -44,6 +46,13 @@ export function boxAt(track, time) {
 export function momentsOf(track, count) {
   const shown = Math.min(count, track.boxes.length);
   return Array.from({ length: shown }, (_, i) => track.start + (shown > 1 ? (i / (shown - 1)) * (track.end - track.start) : 0));
+}
+
+// The moment at which the thing is largest: the last one often shows only an edge of it.
+export function clearest(track) {
+  const area = (box) => (box.x2 - box.x1) * (box.y2 - box.y1);
+  const largest = track.boxes.reduce((best, box) => (area(box) > area(best) ? box : best));
+  return Math.min(Math.max(largest.frame / track.fps, track.start), track.end);
 }
 
 // Round times from 0 to the end, about so many.

@@ -9,6 +9,7 @@ export class Pen {
   constructor(canvas, { done, changed = () => {}, tapped = () => {}, touch = true }) {
     Object.assign(this, { canvas, done, changed, tapped, touch });
     this.width = this.height = 1; // of the picture
+    this.view = null; // [x, y, width, height]: the part of the picture that is shown, if not all
     this.box = null; // drawn by hand
     this.answer = null; // found
     this.isGuess = false;
@@ -21,6 +22,10 @@ export class Pen {
     canvas.addEventListener("keydown", (event) => this.#key(event));
     new ResizeObserver(() => this.paint()).observe(canvas);
     this.activate(false);
+  }
+
+  get shown() {
+    return this.view ?? [0, 0, this.width, this.height];
   }
 
   activate(on) {
@@ -63,16 +68,18 @@ export class Pen {
   }
 
   #placed([x1, y1, x2, y2]) {
-    const [sx, sy] = [this.canvas.width / this.width, this.canvas.height / this.height];
-    return [x1 * sx, y1 * sy, (x2 - x1) * sx, (y2 - y1) * sy];
+    const [x, y, w, h] = this.shown;
+    const [sx, sy] = [this.canvas.width / w, this.canvas.height / h];
+    return [(x1 - x) * sx, (y1 - y) * sy, (x2 - x1) * sx, (y2 - y1) * sy];
   }
 
   #point(event) {
     const area = this.canvas.getBoundingClientRect();
+    const [x, y, w, h] = this.shown;
     const inside = (value, most) => Math.min(Math.max(value, 0), most);
     return [
-      inside(((event.clientX - area.left) / area.width) * this.width, this.width),
-      inside(((event.clientY - area.top) / area.height) * this.height, this.height),
+      inside(x + ((event.clientX - area.left) / area.width) * w, this.width),
+      inside(y + ((event.clientY - area.top) / area.height) * h, this.height),
     ];
   }
 
@@ -128,15 +135,20 @@ export class Pen {
   begin() {
     this.before = this.box;
     this.activate(true);
-    const { width: w, height: h } = this;
-    this.box ??= [0.35 * w, 0.35 * h, 0.65 * w, 0.65 * h];
+    this.box ??= this.#middle();
     this.canvas.focus();
     this.#show();
   }
 
+  #middle() {
+    const [x, y, w, h] = this.shown;
+    return [x + 0.35 * w, y + 0.35 * h, x + 0.65 * w, y + 0.65 * h];
+  }
+
   #nudge([dx, dy], resize) {
-    const [mx, my] = [dx * STEP * this.width, dy * STEP * this.height];
-    let [x1, y1, x2, y2] = this.box ?? [0.35 * this.width, 0.35 * this.height, 0.65 * this.width, 0.65 * this.height];
+    const [, , w, h] = this.shown;
+    const [mx, my] = [dx * STEP * w, dy * STEP * h];
+    let [x1, y1, x2, y2] = this.box ?? this.#middle();
     if (resize) {
       x2 = Math.min(Math.max(x2 + mx, x1 + LEAST), this.width);
       y2 = Math.min(Math.max(y2 + my, y1 + LEAST), this.height);

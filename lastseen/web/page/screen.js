@@ -4,6 +4,8 @@ import { frameAddress } from "./api.js";
 import { boxAt, clock } from "./moments.js";
 import { Pen } from "./pen.js";
 
+const CONTEXT = 2.5; // times the box is what is shown around it when zoomed
+const MOST_ZOOM = 8;
 const ROUNDING = 0.002; // seconds past a frame's time, so that rounding does not show the one before
 
 export class Screen {
@@ -18,6 +20,8 @@ export class Screen {
     this.range = stage.querySelector("input[type=range]");
     this.playButton = stage.querySelector("#play");
     this.drawButton = stage.querySelector("#draw");
+    this.zoomButton = stage.querySelector("#zoom");
+    this.zoomed = false; // on the answer's box
     this.pen = new Pen(stage.querySelector("canvas"), {
       touch: false,
       tapped: () => this.toggle(),
@@ -30,6 +34,7 @@ export class Screen {
     this.range.addEventListener("input", () => this.seek(Number(this.range.value)));
     this.playButton.addEventListener("click", () => this.toggle());
     this.drawButton.addEventListener("click", () => this.setDrawing(!this.pen.active));
+    this.zoomButton.addEventListener("click", () => this.zoom(!this.zoomed));
     for (const name of ["play", "pause", "seeked", "timeupdate", "loadeddata", "ended"]) {
       this.player.addEventListener(name, () => this.#show());
     }
@@ -45,9 +50,10 @@ export class Screen {
   load(video) {
     if (this.video?.id === video.id) return;
     this.video = video;
-    this.track = null;
     this.pen.box = null;
     Object.assign(this.pen, { width: video.width, height: video.height });
+    this.track = null;
+    this.zoom(false);
     this.part.style.setProperty("--aspect", video.width / video.height);
     this.range.max = video.duration;
     this.stage.querySelector("#shown").textContent = video.name;
@@ -73,7 +79,34 @@ export class Screen {
     this.track = track;
     this.pen.isGuess = isGuess;
     this.pen.box = null;
+    this.zoomButton.hidden = !track;
+    if (!track) this.zoom(false);
     this.#show();
+  }
+
+  // Show the surroundings of the answer's box large; the view moves when the box leaves it.
+  zoom(on) {
+    this.zoomed = on && this.track !== null;
+    this.zoomButton.setAttribute("aria-pressed", String(this.zoomed));
+    this.#look(null);
+    this.#show();
+  }
+
+  #look(view) {
+    this.pen.view = view;
+    const { width, height } = this.pen;
+    const [x, y, w] = this.pen.shown;
+    const moved = `scale(${width / w}) translate(${(-100 * x) / width}%, ${(-100 * y) / height}%)`;
+    for (const picture of [this.player, this.still]) picture.style.transform = view ? moved : "";
+  }
+
+  #keepInView([x1, y1, x2, y2]) {
+    const { width, height, view } = this.pen;
+    if (view && x1 >= view[0] && y1 >= view[1] && x2 <= view[0] + view[2] && y2 <= view[1] + view[3]) return;
+    const share = Math.min(1, Math.max((CONTEXT * (x2 - x1)) / width, (CONTEXT * (y2 - y1)) / height, 1 / MOST_ZOOM));
+    const [w, h] = [share * width, share * height];
+    const inside = (value, most) => Math.min(Math.max(value, 0), most);
+    this.#look([inside((x1 + x2 - w) / 2, width - w), inside((y1 + y2 - h) / 2, height - h), w, h]);
   }
 
   seek(time) {
@@ -134,6 +167,7 @@ export class Screen {
   #show(time = this.time) {
     if (!this.video) return;
     this.pen.answer = this.track ? boxAt(this.track, time) : null;
+    if (this.zoomed && this.pen.answer) this.#keepInView(this.pen.answer);
     this.pen.paint();
     this.range.value = time;
     this.range.setAttribute("aria-valuetext", clock(time));

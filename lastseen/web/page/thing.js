@@ -1,85 +1,125 @@
-// What to look for: a photo, or a moment of a video, and the box around the thing in it.
+// What to look for: up to eight pictures of the thing, each with a box around it. One is current: it is shown, and
+// the next photo or box drawn in the video takes its place.
 
-import { Problem, frameAddress, upload } from "./api.js";
-import { clock } from "./moments.js";
+import { frameAddress, upload } from "./api.js";
+import { Look } from "./look.js";
+import { clock, make } from "./moments.js";
 import { Pen } from "./pen.js";
+
+const MOST = 8; // as many as the API takes
 
 export class Thing {
   // `section` shows the picture small, `mark` large, to mark the thing in a photo; `changed()` after any change.
-  constructor(section, mark, { changed, failed }) {
-    Object.assign(this, { section, mark, changed, failed });
-    this.source = null; // { picture } or { video, time }
+  constructor(section, mark, { changed }) {
+    Object.assign(this, { section, mark, changed });
+    this.looks = [];
+    this.current = 0; // place in the list; its length: one is being added
     this.marking = false; // whether the photo is shown large
     this.frame = section.querySelector(".picture");
-    this.image = null;
-    this.whole = mark.querySelector("#whole"); // the whole picture is the thing
+    this.whole = mark.querySelector("#whole");
+    this.problem = section.querySelector("#photo-problem");
+    this.status = section.querySelector("#photo-status");
     this.pen = new Pen(section.querySelector("canvas"), {
       done: (box) => {
         this.pen.activate(false);
-        this.pen.box = box;
-        this.#drawn();
+        this.#drawn(box);
       },
-      changed: () => this.#drawn(),
+      changed: () => this.#drawn(this.pen.box),
     });
-    this.pen.picture = (pen, width, height) => this.image && pen.drawImage(this.image, 0, 0, width, height);
+    this.pen.picture = (pen, width, height) => this.look && pen.drawImage(this.look.image, 0, 0, width, height);
     for (const name of ["choose", "photograph"]) {
       const input = section.querySelector(`#${name}`);
       input.addEventListener("change", () => {
-        if (input.files.length) this.takePicture(input.files[0]);
+        this.takePictures([...input.files]);
         input.value = "";
       });
     }
     this.whole.addEventListener("change", () => {
-      this.pen.activate(!this.whole.checked);
-      if (this.whole.checked) this.pen.box = this.pen.before = null;
-      this.#tell();
+      this.look.whole = this.whole.checked;
+      if (this.look.whole) this.look.box = null;
+      this.#select(this.current);
+      this.pen.activate(!this.look.whole);
     });
-    section.querySelector("#clear").addEventListener("click", () => this.clear());
-    section.querySelector("#enlarge").addEventListener("click", () => this.enlarge());
-    mark.querySelector("#fold").addEventListener("click", () => {
+    const on = (id, act) => document.querySelector(id).addEventListener("click", act);
+    on("#clear", () => this.remove(this.current));
+    on("#enlarge", () => this.enlarge());
+    on("#add", () => this.add());
+    on("#next", () => {
+      this.#select(this.unmarked);
+      this.enlarge();
+    });
+    on("#fold", () => {
       this.fold();
       section.querySelector("#enlarge").focus();
     });
   }
 
-  get ready() {
-    return this.source !== null && (this.pen.box !== null || (this.source.picture !== undefined && this.whole.checked));
-  }
-
-  // As the API wants it: without a box the whole picture is the thing.
   get look() {
-    return { ...this.source, box: this.pen.box };
+    return this.looks[this.current];
   }
 
-  async takePicture(file) {
-    try {
-      const info = await upload("/api/pictures", file, () => {}).done;
-      await this.#set({ picture: info.id }, `/api/pictures/${info.id}`, [info.width, info.height], null);
-      this.enlarge();
-    } catch (problem) {
-      this.failed(problem);
+  get ready() {
+    return this.looks.length > 0 && this.looks.every((look) => look.ready);
+  }
+
+  // As the API wants it.
+  get asked() {
+    return this.looks.map((look) => look.asked);
+  }
+
+  // The place of the first picture with nothing marked in it; -1 if there is none.
+  get unmarked() {
+    return this.looks.findIndex((look) => !look.ready);
+  }
+
+  // The first of the photos takes the place of the current picture; the others are added.
+  async takePictures(files) {
+    this.problem.textContent = "";
+    const first = this.current;
+    for (const [n, file] of files.entries()) {
+      if (first + n >= MOST) {
+        this.problem.textContent = `At most ${MOST} pictures can be given; ${file.name} was left out.`;
+        break;
+      }
+      this.status.textContent = "Uploading the photo …";
+      try {
+        const info = await upload("/api/pictures", file, () => {}).done;
+        const look = await Look.load({ picture: info.id }, `/api/pictures/${info.id}`, [info.width, info.height]);
+        this.#put(n ? this.looks.length : this.current, look);
+      } catch (problem) {
+        this.problem.textContent = problem.message;
+      }
+      this.status.textContent = "";
     }
+    if (this.look && !this.look.ready) this.enlarge();
   }
 
+  // The moment takes the place of the current picture. Fails if it cannot be shown.
   async takeMoment(video, time, box) {
-    try {
-      await this.#set({ video: video.id, time }, frameAddress(video.id, time, 1280), [video.width, video.height], box);
-      this.where = `${video.name} at ${clock(time)}`;
-      this.fold();
-    } catch (problem) {
-      this.failed(problem);
-    }
+    const where = `${video.name} at ${clock(time)}`;
+    const size = [video.width, video.height];
+    const look = await Look.load({ video: video.id, time }, frameAddress(video.id, time, 1280), size, { box, where });
+    this.#put(this.current, look);
+    this.fold();
   }
 
-  clear() {
-    this.source = this.image = this.pen.box = null;
+  // An empty place for another picture.
+  add() {
+    this.#select(this.looks.length);
     this.fold();
+    this.section.querySelector("#choose").focus();
+  }
+
+  remove(place) {
+    this.looks.splice(place, 1);
+    this.#select(Math.max(0, Math.min(this.current - (place < this.current ? 1 : 0), this.looks.length - 1)));
+    if (!this.look?.isPhoto) this.fold();
   }
 
   // Show the photo large; it can be drawn on at once.
   enlarge() {
     this.#place(true);
-    this.pen.activate(!this.whole.checked);
+    this.pen.activate(!this.look.whole);
     this.mark.scrollIntoView({ block: "nearest" });
     this.pen.canvas.focus({ preventScroll: true });
   }
@@ -90,6 +130,21 @@ export class Thing {
     this.#place(false);
   }
 
+  #put(place, look) {
+    this.problem.textContent = "";
+    this.looks[place] = look;
+    this.#select(place);
+  }
+
+  #select(place) {
+    this.current = place;
+    const { look, pen } = this;
+    Object.assign(pen, { width: look?.width ?? 1, height: look?.height ?? 1, box: look?.box ?? null, before: look?.box ?? null });
+    if (look) this.frame.style.setProperty("--aspect", look.width / look.height);
+    this.whole.checked = look?.whole ?? false;
+    this.#tell();
+  }
+
   #place(large) {
     this.marking = large;
     const place = (large ? this.mark : this.section).querySelector(".place");
@@ -97,34 +152,56 @@ export class Thing {
     this.#tell();
   }
 
-  #drawn() {
-    if (this.pen.box) this.whole.checked = false;
+  #drawn(box) {
+    this.look.box = this.pen.box = box;
+    if (box) this.look.whole = this.whole.checked = false;
     this.#tell();
-  }
-
-  async #set(source, address, [width, height], box) {
-    const image = new Image();
-    image.src = address;
-    await image.decode().catch(() => {
-      throw new Problem("The picture cannot be shown.");
-    });
-    Object.assign(this, { source, image, where: "" });
-    Object.assign(this.pen, { width, height, box, before: box });
-    this.whole.checked = false;
-    this.frame.style.setProperty("--aspect", width / height);
   }
 
   #tell() {
     const find = (id) => this.section.querySelector(id);
-    const there = this.source !== null;
-    this.frame.hidden = !there;
+    const { look } = this;
+    const isAdding = !look && this.looks.length > 0;
+    this.frame.hidden = !look;
     this.mark.hidden = !this.marking;
-    find("#thing-about").hidden = !there;
-    find("#thing-hint").hidden = there;
-    find("#enlarge").hidden = this.marking || this.source?.picture === undefined;
-    const advice = this.pen.box ? "The thing is in the box." : "Nothing is marked yet.";
-    find("#thing-where").textContent = this.where || (this.whole.checked ? "The whole picture is the thing." : advice);
+    find("#thing-about").hidden = !look;
+    find("#thing-hint").hidden = Boolean(look);
+    find("#enlarge").hidden = this.marking || !look?.isPhoto;
+    find("#add").hidden = !this.ready || isAdding || this.looks.length >= MOST;
+    document.querySelector("#next").hidden = !look?.ready || this.unmarked < 0;
+    find("#thing-where").textContent = look ? look.where || wordsOf(look) : "";
+    find("#thing-hint-text").textContent = isAdding
+      ? "Another picture of the same thing, best from another side: choose, take, paste or drop one, or draw a box in the video."
+      : "Give a photo of it with its surroundings (choose, take, paste or drop one) and mark it there, or draw a box around it in the video.";
+    this.#list(isAdding);
     this.pen.paint();
     this.changed();
   }
+
+  // Small pictures of all of them, if there are several.
+  #list(isAdding) {
+    const list = this.section.querySelector("#looks");
+    list.hidden = this.looks.length + Number(isAdding) < 2;
+    const items = (list.hidden ? [] : this.looks).map((look, place) => {
+      const about = `Picture ${place + 1} of ${this.looks.length}${look.ready ? "" : ", nothing is marked yet"}`;
+      const open = make("button", { type: "button", className: "look", title: about, "aria-label": about }, look.small());
+      open.classList.toggle("unmarked", !look.ready);
+      open.setAttribute("aria-pressed", String(place === this.current));
+      open.addEventListener("click", () => {
+        this.#select(place);
+        if (this.marking || !look.ready) this.enlarge();
+        if (!look.isPhoto) this.fold();
+      });
+      const remove = make("button", { type: "button", className: "remove", textContent: "×", "aria-label": `Remove picture ${place + 1}` });
+      remove.addEventListener("click", () => this.remove(place));
+      return make("li", {}, open, remove);
+    });
+    if (isAdding) items.push(make("li", { className: "empty", textContent: "?" }));
+    list.replaceChildren(...items);
+  }
+}
+
+function wordsOf(look) {
+  if (look.whole) return "The whole picture is the thing.";
+  return look.box ? "The thing is in the box." : "Nothing is marked yet.";
 }
