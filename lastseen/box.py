@@ -6,10 +6,13 @@ padded input.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+from lastseen.errors import QueryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,17 @@ class Box:
     @classmethod
     def from_xywh(cls, x: float, y: float, width: float, height: float) -> Box:
         return cls(x, y, x + width, y + height)
+
+    @classmethod
+    def of(cls, sides: BoxLike) -> Box:
+        """A Box as it is, or one of four numbers x1, y1, x2, y2: (120, 80, 240, 200)."""
+        if isinstance(sides, Box):
+            return sides
+        try:
+            x1, y1, x2, y2 = (float(side) for side in sides)
+        except (TypeError, ValueError):
+            raise QueryError(f"a box is four numbers x1, y1, x2, y2 in pixels, got {sides!r:.80}") from None
+        return cls(x1, y1, x2, y2)
 
     @property
     def width(self) -> float:
@@ -81,6 +95,9 @@ class Box:
         overlap *= max(0.0, min(self.y2, other.y2) - max(self.y1, other.y1))
         union = self.area + other.area - overlap
         return overlap / union if union > 0 else 0.0
+
+
+BoxLike = Box | Sequence[float] | np.ndarray  # what a user may give as a box
 
 
 @dataclass(frozen=True)

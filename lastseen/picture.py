@@ -65,6 +65,11 @@ def read_picture(path: str | os.PathLike[str]) -> np.ndarray:
         raise QueryError(f"{name} cannot be read: {reason}; save the picture again") from None
 
 
+def resized(picture: np.ndarray, width: int, height: int) -> np.ndarray:
+    """[height, width, 3] of a picture [h, w, 3] uint8"""
+    return np.asarray(Image.fromarray(picture).resize((width, height), reducing_gap=3))
+
+
 def _check_file(name: str) -> None:
     """Opening a pipe would wait for its writer, and a device may never end."""
     try:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lastseen.box import Box
+from lastseen.box import Box, BoxLike
 from lastseen.errors import QueryError
 from lastseen.picture import read_picture as read_picture
 from lastseen.video import Video
@@ -83,14 +83,16 @@ class Query:
             _check(view)
 
     @classmethod
-    def from_array(cls, picture: np.ndarray, box: Box | None = None, asked_at: float | None = None) -> Query:
+    def from_array(
+        cls, picture: np.ndarray, box: BoxLike | None = None, asked_at: float | None = None
+    ) -> Query:
         """A picture [h, w, 3] uint8 and the thing's box in it (the whole picture if not given)."""
         height, width = picture.shape[:2]
-        return cls((View(picture, box or Box(0, 0, width, height)),), asked_at)
+        return cls((View(picture, Box(0, 0, width, height) if box is None else Box.of(box)),), asked_at)
 
     @classmethod
     def from_image(
-        cls, path: str | os.PathLike[str], box: Box | None = None, asked_at: float | None = None
+        cls, path: str | os.PathLike[str], box: BoxLike | None = None, asked_at: float | None = None
     ) -> Query:
         """A picture file, rotated as its EXIF orientation says, and the thing's box in it."""
         try:
@@ -105,7 +107,9 @@ class Query:
         return cls.joined([cls.from_image(path) for path in paths], asked_at)
 
     @classmethod
-    def from_video(cls, video: Video, time_s: float, box: Box, asked_at: float | None = None) -> Query:
+    def from_video(
+        cls, video: Video, time_s: float, box: BoxLike | None = None, asked_at: float | None = None
+    ) -> Query:
         """A frame of this or another video, and the thing's box in it."""
         if not 0 <= time_s < video.duration_s:
             raise QueryError(

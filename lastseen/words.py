@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 from lastseen.answer import Answer
 from lastseen.files import one_line
 from lastseen.track import ResponseTrack
+from lastseen.video.dates import FILE_TIME
 
-FILE_TIME = "file time"  # a `date_source`: when the file was written, which copying and editing change
 TIPS = (  # what to try if a thing was not seen, and the options for it
     ("give a whole photo and a close box around the thing, not a picture cut to it", "--box or --mark"),
     ("give a second picture, from another side", "PICTURE PICTURE VIDEO"),
@@ -20,10 +20,12 @@ TIPS = (  # what to try if a thing was not seen, and the options for it
 
 @runtime_checkable
 class Dated(Protocol):
-    """A video of which it is known when it was recorded."""
+    """A video of which it is known when it was recorded, and how that is known."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def date_source(self) -> str: ...
     def time_of(self, time_s: float) -> datetime: ...
 
 
@@ -73,9 +75,12 @@ def still_words(answer: Answer) -> str:
 
 
 def date_words(video: Dated, time_s: float) -> str:
-    """Date and time of a moment of the video, and whether they are only as right as the file's date."""
-    when = video.time_of(time_s).strftime("%Y-%m-%d at %H:%M:%S")
-    return f"{when} (by the file's date)" if getattr(video, "date_source", "") == FILE_TIME else when
+    return video.time_of(time_s).strftime("%Y-%m-%d at %H:%M:%S") + how_sure(video)
+
+
+def how_sure(video: Dated) -> str:
+    """Copying and editing change a file's date: what rests on it is said to. Empty if the date is surer."""
+    return " (by the file's date)" if video.date_source == FILE_TIME else ""
 
 
 def tips_text() -> str:
@@ -86,6 +91,13 @@ def tips_text() -> str:
 
 def unreadable_words(unreadable_s: float, video: str = "the video") -> str:
     return f"{unreadable_s:.1f} s of {video} could not be decoded; what was in view then is not known"
+
+
+def caption(answer: Answer) -> str:
+    """What stands in a picture of the answer."""
+    track = answer.shown[-1]
+    said = "last seen" if answer.found else "not seen; best guess"
+    return f"{said} {clock(track.end)}   score {track.score:.2f}"
 
 
 def headline(answer: Answer) -> str:

@@ -163,3 +163,13 @@ def test_tensors_are_cut_as_arrays_are():
         array, box = cut_around(numbered(), Box(20, 10, 30, 15), margin)
         tensor, same = cut_around(torch.from_numpy(numbered()), Box(20, 10, 30, 15), margin)
         assert np.array_equal(tensor.numpy(), array) and same == box
+
+
+def test_a_box_may_be_four_numbers():
+    picture = np.zeros((60, 80, 3), np.uint8)
+    for box in ((1, 2, 30, 40), [1, 2, 30, 40], np.array([1, 2, 30, 40]), Box(1, 2, 30, 40)):
+        assert Query.from_array(picture, box).views[0].box == Box(1, 2, 30, 40)
+    for wrong in ((1, 2, 3), (1, 2, 3, 4, 5), "1,2,3,4", 7, (1, 2, None, 4)):
+        with pytest.raises(QueryError, match="a box is four numbers x1, y1, x2, y2 in pixels, got") as said:
+            Query.from_array(picture, wrong)
+        assert "\n" not in str(said.value)

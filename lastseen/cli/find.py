@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from lastseen.cli.index import IndexFolder, engine_of, open_index
-from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save
+from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save, Written
+from lastseen.cli.request import BOX_HELPS, Request, in_order, is_picture, parse_box
 from lastseen.cli.shared import (
     ERROR,
     FOUND,
@@ -36,18 +37,9 @@ from lastseen.files import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lastseen.box import Box
     from lastseen.index import Index, IndexedVideo
     from lastseen.localizer import Localizer
-    from lastseen.query import Query
     from lastseen.video import Video
-
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif")
-BOX_HELPS = (  # said once, after the answer
-    "note: the whole picture was taken as the thing; a photo with its surroundings and --box X1,Y1,X2,Y2 "
-    "works better than a tight crop (the page of 'lastseen serve' lets you draw the box)"
-)
-THING = "thing"  # name of a thing that was given none
 
 
 def find(
@@ -70,6 +62,10 @@ def find(
     box: Annotated[
         str | None, typer.Option(metavar="X1,Y1,X2,Y2", help="Where the thing is in the photo, in pixels.")
     ] = None,
+    mark: Annotated[
+        bool,
+        typer.Option("--mark", help="Ask for the box: drag it in a small window, or type it."),
+    ] = False,
     at: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="PICTURE is a video: look at it there. Left out: at VIDEO."),
@@ -120,6 +116,8 @@ def find(
 ) -> None:
     """Find when and where a thing was last seen. Without a video: in all videos of the index.
 
+    Example: lastseen find desk.jpg walk.mp4 --mark --picture answer.jpg
+
     Example: lastseen find desk.jpg walk.mp4 --box 120,80,240,200 --picture answer.jpg
 
     Example: lastseen index walk.mp4 holiday/; lastseen find desk.jpg --box 120,80,240,200
@@ -130,6 +128,7 @@ def find(
     Exit status: 0 found, 1 not found (of several things: not all), 2 error.
     """
     from lastseen.index.answers import parse_moment
+    from lastseen.words import tips_text
 
     outputs = Outputs(
         picture=picture,
@@ -141,9 +140,16 @@ def find(
         save=save or (),
     )
     outputs.check()
-    files = files or []
-    asks_index = bool(in_) or not files or files[-1].suffix.lower() in PICTURES
-    request = _Request(files if asks_index else files[:-1], things or [], _box(box), at)
+    files = in_order(files or [], at)
+    asks_index = bool(in_) or not files or is_picture(files[-1])
+    request = Request(
+        pictures=files if asks_index else files[:-1],
+        things=things or [],
+        box=parse_box(box),
+        at=at,
+        mark=mark,
+        quiet=quiet,
+    )
     inputs = [*files, *request.named_pictures, *model_files(weights)]
     outputs.check_apart(inputs)
     if outputs.wanted and len(request.names) > 1:
@@ -160,7 +166,7 @@ def find(
         if date is not None:
             raise QueryError("--before takes seconds of the video; a date is for questions to the index")
         said = _ask_video(files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet)
-        found = _tell(said, as_json)
+        found = _tell(said, as_json, quiet)
     else:
         if second is not None and len(in_ or []) != 1:
             raise QueryError(f"{before} seconds of which video? Give --in NAME, or --before a date and time")
@@ -170,15 +176,17 @@ def find(
             # Also the videos that are not searched: what is remembered is worth more than any output.
             outputs.check_apart([*inputs, *(video.path for video in index.videos())])
             said = _ask_index(index, videos, request, localizer, second, options, outputs, all_, quiet)
-            found = _tell(said, as_json)
-    if request.lacks_box and not (quiet or as_json):
+            found = _tell(said, as_json, quiet)
+    if not (found or quiet or as_json):
+        print(tips_text(), file=sys.stderr)
+    elif request.lacks_box and not (quiet or as_json):
         print(BOX_HELPS, file=sys.stderr)
     raise typer.Exit(FOUND if found else NOT_FOUND)
 
 
 def _ask_video(
     path: Path,
-    request: _Request,
+    request: Request,
     open_model: Callable[[], Localizer],
     before: float | None,
     outputs: Outputs,
@@ -207,8 +215,8 @@ def _ask_video(
         content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
     note = unreadable_words(answers[0].unreadable_s) if answers[0].unreadable_s and not quiet else ""
 
-    def write() -> list[str]:
-        return outputs.write(answers[0], every=every) if outputs.wanted else []
+    def write() -> Written:
+        return outputs.write(answers[0], every=every) if outputs.wanted else Written()
 
     return _Said("\n".join(texts), content, all(thing["found"] for thing in things), write, note)
 
@@ -216,7 +224,7 @@ def _ask_video(
 def _ask_index(
     index: Index,
     videos: list[IndexedVideo] | None,
-    request: _Request,
+    request: Request,
     open_model: Callable[[], Localizer],
     before: float | None,
     options: dict[str, Any],
@@ -233,10 +241,12 @@ def _ask_index(
     with progress_bar("searching", "frames", quiet) as progress:
         answers = search(index, localizer, queries, videos=videos, every=every, progress=progress, **options)
 
-    def write() -> list[str]:
+    def write() -> Written:
+        if not outputs.wanted:
+            return Written()
         (given,) = answers.values()
         if not given:
-            return []
+            return Written(not_seen=["Nothing was written: no frame is in the index yet."])
         answer, video = given[0], cast("IndexedVideo", given[0].video)
         return outputs.write(
             answer, every=every, original=lambda: replace(answer, video=_original(index, video))
@@ -244,7 +254,7 @@ def _ask_index(
 
     content = answers_dict(str(index.folder), localizer.model.title, answers, every)
     found = all(given and given[0].found for given in answers.values())
-    return _Said(answers_text(answers, every), content, found, write if outputs.wanted else list)
+    return _Said(answers_text(answers, every), content, found, write)
 
 
 @dataclass(frozen=True)
@@ -254,21 +264,23 @@ class _Said:
     text: str
     content: dict[str, Any]
     found: bool
-    write: Callable[[], list[str]]  # returns why some could not be written
+    write: Callable[[], Written]
     note: str = ""  # goes to stderr beside JSON; the text has it
 
 
-def _tell(said: _Said, as_json: bool) -> bool:
+def _tell(said: _Said, as_json: bool, quiet: bool) -> bool:
     """The answer first: it took long, and must not be lost because a picture of it cannot be written."""
     try:
         print(json.dumps(said.content) if as_json else said.text, flush=True)
         if as_json and said.note:
             print(f"note: {said.note}", file=sys.stderr)
     finally:  # also if nobody reads what is printed
-        failures = said.write()
-        for failure in failures:
+        written = said.write()
+        if (named := written.said()) and not quiet:
+            print(named, file=sys.stderr)
+        for failure in written.failures:
             complain(failure)
-    if failures:
+    if written.failures:
         raise typer.Exit(ERROR)
     return said.found
 
@@ -296,83 +308,3 @@ def _index(folder: Path | None, files: list[Path]) -> Index:
             f"in which video? {given} is no index at {place}: give one, or run lastseen index VIDEO..."
         )
     return open_index(place)
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What to search for, as given on the command line."""
-
-    pictures: list[Path]
-    things: list[str]
-    box: Box | None
-    at: float | None
-
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(_named(text)[0] for text in self.things)) or [THING]
-
-    @property
-    def named_pictures(self) -> list[Path]:
-        return [_named(text)[1] for text in self.things]
-
-    @property
-    def lacks_box(self) -> bool:
-        """Whether a box could have been given: it goes with one picture."""
-        return len(self.pictures) == 1 and self.box is None and self.at is None
-
-    def queries(self, video: Video | None, before: float | None) -> dict[str, Query]:
-        from lastseen.query import Query
-
-        if not self.things:
-            return {THING: self._one(video, before)}
-        if self.pictures or self.box is not None or self.at is not None:
-            raise QueryError("--thing goes with a video or none, not with other pictures, --box or --at")
-        named = [_named(text) for text in self.things]
-        return {
-            name: Query.from_images([path for other, path in named if other == name], before)
-            for name in self.names
-        }
-
-    def _one(self, video: Video | None, before: float | None) -> Query:
-        from lastseen.query import Query
-        from lastseen.video import Video
-
-        if self.at is not None:
-            if self.box is None:
-                raise QueryError("--at needs --box X1,Y1,X2,Y2: where the thing is in that frame")
-            if len(self.pictures) > 1:
-                raise QueryError("with --at give one video to take the picture from, or none to take VIDEO")
-            source = Video(self.pictures[0]) if self.pictures else video
-            if source is None:
-                raise QueryError("--at needs a video to take the picture from")
-            return Query.from_video(source, self.at, self.box, before)
-        if not self.pictures:
-            what = f"in {video.path}" if video else "in the index"
-            raise QueryError(
-                f"what to find {what}? Give a photo before the video, and --box X1,Y1,X2,Y2 for the thing "
-                "in it; or --at SECONDS and --box"
-            )
-        if self.box is not None and len(self.pictures) > 1:
-            raise QueryError("--box goes with one picture; cut the others to the thing")
-        if self.box is not None:
-            return Query.from_image(self.pictures[0], self.box, before)
-        return Query.from_images(self.pictures, before)
-
-
-def _named(text: str) -> tuple[str, Path]:
-    name, is_there, path = text.partition("=")
-    if not (name and is_there and path):
-        raise QueryError(f"--thing {text}: expected NAME=PICTURE, like keys=keys.jpg")
-    return name, Path(path)
-
-
-def _box(text: str | None) -> Box | None:
-    if text is None:
-        return None
-    from lastseen.box import Box
-
-    try:
-        x1, y1, x2, y2 = (float(part) for part in text.split(","))
-    except ValueError:
-        raise QueryError(f"--box {text}: expected X1,Y1,X2,Y2 in pixels, like 120,80,240,200") from None
-    return Box(x1, y1, x2, y2)

@@ -24,7 +24,7 @@ ENDINGS = {
     "--filmstrip": PICTURES,
     "--cutout": FILMS,
 }
-ALSO_OF_GUESSES = ("--figure", "--report")  # the others show only what was seen
+ONLY_OF_SIGHTINGS = ("--video", "--filmstrip", "--cutout")  # the others show the best guess, and say so
 
 Figure = Annotated[
     Path | None,
@@ -48,6 +48,20 @@ Save = Annotated[
         ".coco.json .ls.json; repeatable.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Which files were written, and why the others were not, a line each."""
+
+    files: list[Path] = field(default_factory=list)
+    not_seen: list[str] = field(default_factory=list)  # there was nothing to show
+    failures: list[str] = field(default_factory=list)
+
+    def said(self) -> str:
+        """What becomes of every file that was asked for, except for failures."""
+        named = [f"Wrote {', '.join(map(str, self.files))}."] if self.files else []
+        return "\n".join([*named, *self.not_seen])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,24 +95,29 @@ class Outputs:
 
         check_apart(self._named(), inputs)
 
-    def write(self, answer: Answer, *, every: bool = True, original: Original | None = None) -> list[str]:
-        """Write all that can be written, and return why the others could not be, a line each.
+    def write(self, answer: Answer, *, every: bool = True, original: Original | None = None) -> Written:
+        """Write all that can be written.
 
         Pictures show the last sighting; data files contain that one, or `every` one. `original` opens the
         video to draw on where the answer has only facts about it.
         """
         from lastseen.formats import write_answer
 
-        failures: dict[str, None] = {}  # a missing video is told once, not for every picture
+        written = Written()
         for option, path in self._named():
             try:
                 if option == "--save":
                     write_answer(path, answer if every else answer.only_last())
-                elif answer.found or option in ALSO_OF_GUESSES:
+                elif why := _nothing_to_show(option, answer):
+                    written.not_seen.append(f"{path} was not written: {why}.")
+                    continue
+                else:
                     _draw(option, path, answer if original is None else original())
+                written.files.append(path)
             except LastSeenError as error:
-                failures[str(error)] = None
-        return list(failures)
+                if str(error) not in written.failures:  # a missing video is told once, not for every picture
+                    written.failures.append(str(error))
+        return written
 
     def _named(self) -> list[tuple[str, Path]]:
         """Each output with its option."""
@@ -107,6 +126,14 @@ class Outputs:
             *((option, path) for option, path in single if path is not None),
             *(("--save", path) for path in self.save),
         ]
+
+
+def _nothing_to_show(option: str, answer: Answer) -> str:
+    if option in ONLY_OF_SIGHTINGS and not answer.found:
+        return "the thing was not seen"
+    if option == "--picture" and not answer.shown:
+        return "the thing was not seen, and there is not even a guess"
+    return ""
 
 
 def _draw(option: str, path: Path, answer: Answer) -> None:

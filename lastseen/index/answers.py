@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lastseen.errors import QueryError
 from lastseen.files import one_line
 from lastseen.formats.answer_json import answer_dict
-from lastseen.index.entry import FILE_TIME, IndexedVideo
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
-from lastseen.words import clock, guess_line, seen_lines, unreadable_words
+from lastseen.words import clock, guess_line, how_sure, seen_lines, unreadable_words
 
 if TYPE_CHECKING:
     from lastseen.answer import Answer
@@ -136,7 +136,7 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
 def _how_sure(video: IndexedVideo) -> str:
     if video.date_is_doubtful:
         return " (the index's date cannot be right)"
-    return " (by the file's date)" if video.date_source == FILE_TIME else ""
+    return how_sure(video)
 
 
 def state_of(video: IndexedVideo) -> str:

@@ -15,13 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lastseen.video.dates import believable, local
+from lastseen.video.dates import CONTAINER, FILE_TIME, SAID, believable, local
 
 FULL, COMPACT = "full", "compact"  # which features of a video are kept
 RECORDED, GROWING, LIVE = "file", "growing", "live"  # finished file, file being written, live stream
-# What a video's date goes by: somebody said it or the clock while a stream ran, the file's metadata, or when
-# the file was last written, which copying changes.
-SAID, CONTAINER, FILE_TIME = "recorded", "container", "file time"
 MOST_FRAMES = 200_000_000  # over a year at 5 frames a second
 
 VIDEOS = """CREATE TABLE videos (

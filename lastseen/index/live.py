@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import VideoError
-from lastseen.index.entry import FULL, LIVE, SAID
+from lastseen.index.entry import FULL, LIVE
 from lastseen.index.folder import IndexFolder
 from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Frame
+from lastseen.video.dates import SAID
 from lastseen.video.sources import LiveVideo, stream_key
 
 

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import CONTAINER, FILE_TIME, RECORDED, SAID, IndexedVideo
+from lastseen.index.entry import RECORDED, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import is_same_file, sha256_of, size_and_mtime
 from lastseen.video import Video
-from lastseen.video.containers import is_file, is_folder
-from lastseen.video.dates import believable, local
+from lastseen.video.containers import ENDINGS, is_file, is_folder
+from lastseen.video.dates import CONTAINER, FILE_TIME, SAID, believable, local
 from lastseen.video.sources import dates_in, is_live, recorded_at
-
-ENDINGS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".3gp")
 
 
 def expanded(paths: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import FULL, GROWING, SAID, IndexedVideo
+from lastseen.index.entry import FULL, GROWING, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
 from lastseen.index.originals import checked_date, dates, doubted_date, entered, facts, known_by_path
@@ -19,6 +19,7 @@ from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
 from lastseen.localizer import Localizer, Progress
 from lastseen.video import Video
 from lastseen.video.containers import check_kind
+from lastseen.video.dates import SAID
 from lastseen.video.unreadable import Unreadable
 
 LAG_S = 1.5  # the last frames of a file that is still being written may change

@@ -35,7 +35,8 @@ def report_html(answer: Answer, *, truth: ResponseTrack | None = None) -> str:
     video, thing, shown = video_of(answer), thing_of(answer), answer.shown
     title = headline(answer)
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">in {escape(one_line(video.path.name))}</p>']
-    parts.append(_answer(video, shown[-1] if shown else None, thing, truth))
+    seen = "last in view" if answer.found else "best guess"
+    parts.append(_answer(video, shown[-1] if shown else None, thing, truth, seen))
     if answer.curve is not None:
         curve = score_curve(answer, truth)
         parts += ["<h2>Score over time</h2>", curve_html(curve), _legend(bool(shown), truth is not None)]
@@ -62,16 +63,18 @@ def data_uri(picture: Image.Image) -> str:
 
 
 def _answer(
-    video: Video, track: ResponseTrack | None, thing: np.ndarray | None, truth: ResponseTrack | None
+    video: Video,
+    track: ResponseTrack | None,
+    thing: np.ndarray | None,
+    truth: ResponseTrack | None,
+    seen: str,
 ) -> str:
     query = "" if thing is None else _query(thing)
     if track is None:
         return f'<div class="answer">{query}</div>'
     image = video.frame_at(min(track.end, video.duration_s)).image
     there = truth.box_at(track.end) if truth else None
-    last = _figure(
-        Moment(track.end, image, track.last_box, there), LARGE, f"last in view at {clock(track.end)}"
-    )
+    last = _figure(Moment(track.end, image, track.last_box, there), LARGE, f"{seen} at {clock(track.end)}")
     return f'<div class="answer">{query}{last}</div>'
 
 

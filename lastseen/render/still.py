@@ -14,19 +14,25 @@ from lastseen.box import Box
 from lastseen.files import check_apart
 from lastseen.render.canvas import BLACK, WHITE, YELLOW, font, outline, save_picture
 from lastseen.render.subject import thing_of, track_of, video_of
-from lastseen.words import clock
+from lastseen.words import caption
 
 
 def draw_answer(
-    image: np.ndarray, box: Box | None, caption: str = "", thing: np.ndarray | None = None
+    image: np.ndarray,
+    box: Box | None,
+    caption: str = "",
+    thing: np.ndarray | None = None,
+    *,
+    is_guess: bool = False,
 ) -> np.ndarray:
-    """A frame [h, w, 3] with the box and, where they do not cover it, a caption and the query."""
+    """A frame [h, w, 3] with the box and, where they do not cover it, a caption and the query. The box of a
+    guess is dashed."""
     picture = Image.fromarray(image)
     width, height = picture.size
     unit = max(1, round(min(picture.size) / 240))  # scales line widths and text with the picture
     taken = [] if box is None else [box]
     if box is not None:
-        outline(picture, box, YELLOW, 2 * unit)
+        outline(picture, box, YELLOW, 2 * unit, dashed=is_guess)
     if caption:
         words = _caption(caption, width, unit)
         taken.append(_put(picture, words, [(0, height - words.height), (0, 0)], taken))
@@ -38,12 +44,16 @@ def draw_answer(
 
 
 def write_picture(path: str | os.PathLike[str], answer: Answer) -> None:
-    """The last frame of the track, with its box."""
+    """The last frame of the track, with its box; if the thing was not seen, the best guess, labelled so."""
     check_apart([("", path)], [answer.video.path])
+    save_picture(path, answer_picture(answer))
+
+
+def answer_picture(answer: Answer) -> np.ndarray:
+    """[h, w, 3] uint8: what `write_picture` writes."""
     track, thing = track_of(answer), thing_of(answer)
     image = video_of(answer).frame_at(track.end).image
-    caption = f"last seen {clock(track.end)}   score {track.score:.2f}"
-    save_picture(path, draw_answer(image, track.last_box, caption, thing))
+    return draw_answer(image, track.last_box, caption(answer), thing, is_guess=not answer.found)
 
 
 def jpeg(image: np.ndarray, longer: int | None = None) -> bytes:

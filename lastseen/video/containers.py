@@ -22,6 +22,20 @@ SELF_CONTAINED = (
     "webp_pipe,tiff_pipe,gif_pipe,jpegxl_pipe,j2k_pipe,ppm_pipe,pgm_pipe,pbm_pipe,pam_pipe,psd_pipe,svg_pipe,"
     "exr_pipe,hdr_pipe,dds_pipe,dpx_pipe,qoi_pipe,sgi_pipe,pcx_pipe,xbm_pipe,xpm_pipe,sunrast_pipe"
 )
+ENDINGS = (
+    ".mp4",
+    ".m4v",
+    ".mov",
+    ".mkv",
+    ".webm",
+    ".avi",
+    ".ts",
+    ".mts",
+    ".m2ts",
+    ".mpg",
+    ".mpeg",
+    ".3gp",
+)  # of videos in a folder
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"II*\0", b"MM\0*")
 LISTS = (b"#EXTM3U", b"ffconcat", b"v=0", b"[playlist]", b"[Reference]")
 KINDS = {

@@ -22,9 +22,9 @@ from lastseen.errors import VideoError
 from lastseen.index import Index, IndexedVideo
 from lastseen.index.entry import LIVE
 from lastseen.index.lock import locked
-from lastseen.index.originals import ENDINGS, check_unchanged
+from lastseen.index.originals import check_unchanged
 from lastseen.video import Video
-from lastseen.video.containers import is_file, is_video_container
+from lastseen.video.containers import ENDINGS, is_file, is_video_container
 from lastseen.web.errors import DiskFull, Missing, Refused, TooLarge
 from lastseen.web.limits import Limits
 from lastseen.web.pictures import Pictures

@@ -40,7 +40,7 @@ def test_find_says_when_and_where_and_writes_the_pictures(run, folder, tmp_path)
     assert status == 0
     assert out.startswith("Last seen from 0:00.")
     assert "of the 320x180 frame" in out
-    assert "Traceback" not in err
+    assert "Traceback" not in err and f"Wrote {picture}, {video}.\n" in err
     with Image.open(picture) as image:
         assert image.size == (320, 180)
     assert Video(video).duration_s == pytest.approx(2.2, abs=0.25)  # the track and what is around it
@@ -65,10 +65,17 @@ def test_find_json_is_the_answer_and_nothing_else(run, folder):
 
 def test_find_says_not_seen_with_status_1(run, folder, tmp_path):
     picture = tmp_path / "out.jpg"
-    status, out, _ = run("find", folder / "other.png", folder / "walk.mp4", "-q", "--picture", picture)
+    status, out, err = run("find", folder / "other.png", folder / "walk.mp4", "-q", "--picture", picture)
     assert status == 1
     assert out.startswith("Not seen.\nThe best guess is ")
-    assert not picture.exists()
+    assert err == "" and picture.exists()  # quiet; the guess is labelled as one in the picture
+    film = tmp_path / "out.mp4"
+    status, out, err = run(
+        "find", folder / "other.png", folder / "walk.mp4", "--picture", picture, "--video", film
+    )
+    assert f"Wrote {picture}.\n{film} was not written: the thing was not seen.\n" in err and not film.exists()
+    assert err.count("Is it there all the same?") == 1 and "--threshold" in err and "--threshold" not in out
+    assert "note: the whole picture" not in err  # the tips say it
 
 
 def test_the_picture_can_be_a_moment_of_the_video(run, folder):
@@ -94,6 +101,13 @@ def test_a_picture_without_a_box_is_answered_with_one_hint(run, folder):
         assert status == 0 and "note:" not in err, words
     several = (files[0], *files)  # a box goes with one picture
     assert "note:" not in run("find", *several)[2]
+
+
+def test_picture_and_video_the_other_way_round_are_understood(run, folder):
+    right = run("find", folder / "thing.png", folder / "walk.mp4", "--json")
+    swapped = run("find", folder / "walk.mp4", folder / "thing.png", "--json")
+    assert swapped[:2] == right[:2]
+    assert "was taken as the video (the order is PICTURE... VIDEO)" in swapped[2]
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +137,13 @@ def bad(folder):
         (["thing.png", "walk.mp4", "--box", "a,b"], "expected X1,Y1,X2,Y2"),
         (["thing.png", "walk.mp4", "--before", "-1"], "starts at 0 s"),
         (["thing.png", "walk.mp4", "--before", "60"], "past the end"),
+        (
+            ["walk.mp4", "walk.mp4"],
+            "walk.mp4 is a video, not a picture of the thing: the order is PICTURE...",
+        ),
+        (["walk.mp4", "cut.mp4", "thing.png"], "the order is PICTURE... VIDEO, with one video"),
+        (["thing.png", "walk.mp4", "--mark"], "needs a window or a terminal"),
+        (["thing.png", "walk.mp4", "--mark", "--box", "1,1,9,9"], "give one of them"),
         (["walk.mp4", "--at", "1"], "--at needs --box"),
         (["walk.mp4", "--at", "100", "--box", "0,0,10,10"], "no frame at 100 s"),
         (["thing.png", "walk.mp4", "--weights", "nowhere"], "config.json is missing"),
@@ -134,6 +155,7 @@ def bad(folder):
 )
 def test_a_mistake_is_one_clear_line_and_status_2(run, bad, monkeypatch, arguments, says):
     monkeypatch.chdir(bad)
+    monkeypatch.delenv("DISPLAY", raising=False)
     before = sorted(bad.iterdir())
     status, out, err = run("find", *arguments, "--quiet")
     assert status == 2

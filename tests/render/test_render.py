@@ -22,6 +22,7 @@ from lastseen.render import (
     draw_answer,
     draw_figure,
     draw_filmstrip,
+    report_html,
     write_affinity,
     write_cutout,
     write_figure,
@@ -33,9 +34,10 @@ from lastseen.render.affinity import over_frame
 from lastseen.render.canvas import BLUE, CYAN, WHITE, YELLOW, Canvas
 from lastseen.render.curve import score_curve, tick_text, time_ticks
 from lastseen.render.moments import around, moments
+from lastseen.render.still import answer_picture
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
-from lastseen.words import headline
+from lastseen.words import caption, headline
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PLACE = (100, 50)
@@ -96,6 +98,14 @@ def test_a_picture_is_written_by_its_ending(video, track, tmp_path, name):
     with Image.open(tmp_path / name) as image:
         assert image.size == (320, 180)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_picture_of_a_thing_not_seen_shows_the_guess_as_one(video, track):
+    guess = answer_picture(answer_of(video, [], guess=track))
+    seen = answer_picture(answer_of(video, [track]))
+    assert 0 < pixels(guess, YELLOW) < 0.7 * pixels(seen, YELLOW)  # dashed
+    assert caption(answer_of(video, [], guess=track)) == "not seen; best guess 0:01.4   score 0.90"
+    assert "best guess at 0:01.4" in report_html(answer_of(video, [], guess=track))
 
 
 # --- the figure ---
