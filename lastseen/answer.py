@@ -72,6 +72,7 @@ class Answer:
     threshold: float = 0.5  # least confidence that counts as seen
     label: str = "thing"  # class name in formats that have classes
     steps: tuple[str, ...] = ()  # refinement steps that were run
+    preliminary: bool = False  # what the first pass says; the final answer is still being worked on
     unreadable_s: float = 0.0  # of the video: could not be decoded, so what was in view then is not known
     searched_to_s: float | None = None  # the search ended there; None: at the end of the video
     video_missing: bool = False  # no zoom and no masks, since the video file was missing

@@ -16,7 +16,7 @@ from scipy.signal import find_peaks, medfilt
 from torch import Tensor
 
 from lastseen.box import Box
-from lastseen.refine import FrameAccess
+from lastseen.refine import BeforeStep, FrameAccess
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
@@ -40,8 +40,14 @@ class Procedure(Protocol):
         """Prepare a clip, which may be shorter than `clip_length`, for the model."""
 
     def refine(
-        self, predictions: FramePredictions, video: FrameAccess, skip: Collection[str] = ()
-    ) -> Evidence: ...
+        self,
+        predictions: FramePredictions | Evidence,
+        video: FrameAccess,
+        skip: Collection[str] = (),
+        before_step: BeforeStep | None = None,
+    ) -> Evidence:
+        """`before_step` is called with each step before it runs, and with the evidence so far."""
+
     def tracks(self, evidence: Evidence) -> tuple[list[ResponseTrack], ResponseTrack | None]:
         """Tracks of the sightings in time order, and the best guess (None if there are no frames)."""
 
@@ -60,9 +66,13 @@ class Standard:
         return features
 
     def refine(
-        self, predictions: FramePredictions, video: FrameAccess, skip: Collection[str] = ()
+        self,
+        predictions: FramePredictions | Evidence,
+        video: FrameAccess,
+        skip: Collection[str] = (),
+        before_step: BeforeStep | None = None,
     ) -> Evidence:
-        return self.rule.refine(predictions, video, skip)
+        return self.rule.refine(predictions, video, skip, before_step)
 
     def tracks(self, evidence: Evidence) -> tuple[list[ResponseTrack], ResponseTrack | None]:
         return self.rule.tracks(evidence)
@@ -87,9 +97,13 @@ class Published:
         return torch.cat([features, features[-1:].expand(missing, *features.shape[1:])])
 
     def refine(
-        self, predictions: FramePredictions, video: FrameAccess, skip: Collection[str] = ()
+        self,
+        predictions: FramePredictions | Evidence,
+        video: FrameAccess,
+        skip: Collection[str] = (),
+        before_step: BeforeStep | None = None,
     ) -> Evidence:
-        return Evidence.of(predictions)
+        return predictions if isinstance(predictions, Evidence) else Evidence.of(predictions)
 
     def tracks(self, evidence: Evidence) -> tuple[list[ResponseTrack], ResponseTrack | None]:
         track = paper_track(evidence, query_frame=len(evidence))

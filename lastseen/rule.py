@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from lastseen.box import Box
 from lastseen.plain import made_of
-from lastseen.refine import STEPS, Extend, FrameAccess, Mask, Step, Verify, Zoom, refine
+from lastseen.refine import STEPS, BeforeStep, Extend, FrameAccess, Mask, Step, Verify, Zoom, refine
 from lastseen.sighting import Confidence, Evidence, Extraction, Sighting
 from lastseen.track import FramePredictions, ResponseTrack
 
@@ -49,9 +49,13 @@ class Rule:
     refinement: tuple[Step, ...] = ()
 
     def refine(
-        self, predictions: FramePredictions, video: FrameAccess, skip: Collection[str] = ()
+        self,
+        predictions: FramePredictions | Evidence,
+        video: FrameAccess,
+        skip: Collection[str] = (),
+        before_step: BeforeStep | None = None,
     ) -> Evidence:
-        return refine(predictions, self.refinement, self.extract, video, skip=skip)
+        return refine(predictions, self.refinement, self.extract, video, skip=skip, before_step=before_step)
 
     def extract(self, evidence: Evidence, peak_ratio: float | None = None) -> list[Sighting]:
         """Sightings in time order; if none has `is_seen`, the last one is the best guess."""

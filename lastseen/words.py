@@ -74,6 +74,16 @@ def still_words(answer: Answer) -> str:
     return f"still in view where the search ends ({clock(answer.searched_s)})"
 
 
+def so_far_words(answer: Answer) -> str:
+    """A preliminary answer, within a sentence."""
+    track, guess = answer.last, answer.best_guess
+    if track is not None:
+        return f"last seen from {clock(track.start)} to {clock(track.end)}"
+    if guess is not None:
+        return f"not seen, best guess {clock(guess.start)} to {clock(guess.end)}"
+    return "not seen"
+
+
 def date_words(video: Dated, time_s: float) -> str:
     return video.time_of(time_s).strftime("%Y-%m-%d at %H:%M:%S") + how_sure(video)
 

@@ -10,12 +10,13 @@ import lastseen
 PACKAGE = Path(lastseen.__file__).parent
 ROWS = [
     ["errors"],
-    ["box", "files", "clips", "picture", "plain", "tensors", "cpu"],
+    ["box", "files", "clips", "picture", "plain", "progress", "tensors", "cpu"],
     ["video", "track", "model", "masks"],
     ["query", "sighting", "engine"],
     ["answer", "refine"],
     ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
+    ["runner"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
@@ -35,11 +36,11 @@ INNER_ROWS = {
         ["fine"],
         ["repair"],
         ["case", "record"],
-        ["live"],
+        ["live", "expected"],
         ["search"],
         ["index"],
     ],
-    "refine": [["window"], ["step"], ["appearance", "zoom", "mask"], ["verify"], ["extend"]],
+    "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
     "train": [
         ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
         ["loss", "mining", "pairs", "toy", "files_data"],

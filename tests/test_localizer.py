@@ -82,7 +82,7 @@ def test_of_several_pictures_the_best_counts_on_each_frame(localizer, video, pre
 
 def test_progress_is_told_to_the_end(localizer, video):
     told = []
-    localizer.predict(video, [Query.from_array(thing())], lambda done, total: told.append((done, total)))
+    localizer.predict(video, [Query.from_array(thing())], lambda one: told.append((one.done, one.total)))
     assert told == sorted(told)
     assert told[-1] == (26, 26)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lastseen.cli.bar import progress_bar
 from lastseen.cli.shared import (
     Annotations,
     AsJson,
@@ -21,7 +22,6 @@ from lastseen.cli.shared import (
     Weights,
     model_files,
     open_localizer,
-    progress_bar,
 )
 from lastseen.errors import LastSeenError
 
@@ -74,7 +74,7 @@ def evaluate(
         given = [path for path in (annotations, absent) if path is not None]
         check_apart([("--out", out)], [*given, *model_files(weights)])
         localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or (), masks)
-        with progress_bar("evaluating", "clips", quiet) as progress:
+        with progress_bar(None, quiet) as progress:
             content = run_benchmark(
                 localizer, questions, videos, out, absent=absent_questions, progress=progress
             )

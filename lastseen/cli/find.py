@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from lastseen.cli.bar import SoFar, progress_bar
 from lastseen.cli.index import IndexFolder, engine_of, open_index
 from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save, Written
 from lastseen.cli.request import BOX_HELPS, Request, in_order, is_picture, parse_box
@@ -28,7 +29,6 @@ from lastseen.cli.shared import (
     Weights,
     model_files,
     open_localizer,
-    progress_bar,
 )
 from lastseen.cli.terminal import complain
 from lastseen.errors import QueryError
@@ -165,7 +165,9 @@ def find(
     if not asks_index:
         if date is not None:
             raise QueryError("--before takes seconds of the video; a date is for questions to the index")
-        said = _ask_video(files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet)
+        said = _ask_video(
+            files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet, not as_json
+        )
         found = _tell(said, as_json, quiet)
     else:
         if second is not None and len(in_ or []) != 1:
@@ -175,7 +177,9 @@ def find(
             options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
             # Also the videos that are not searched: what is remembered is worth more than any output.
             outputs.check_apart([*inputs, *(video.path for video in index.videos())])
-            said = _ask_index(index, videos, request, localizer, second, options, outputs, all_, quiet)
+            said = _ask_index(
+                index, videos, request, localizer, second, options, outputs, all_, quiet, not as_json
+            )
             found = _tell(said, as_json, quiet)
     if not (found or quiet or as_json):
         print(tips_text(), file=sys.stderr)
@@ -193,16 +197,18 @@ def _ask_video(
     every: bool,
     allow_truncated: bool,
     quiet: bool,
+    tells_so_far: bool,
 ) -> _Said:
-    from lastseen.index.answers import SCHEMA
+    from lastseen.formats.answer_json import ANSWERS_SCHEMA
     from lastseen.render import answer_dict, answer_text, unreadable_words
     from lastseen.video import Video
 
     video = Video(path, allow_truncated=allow_truncated)
     queries = request.queries(video, before)
     localizer = open_model()
-    with progress_bar("searching", "frames", quiet) as progress:
-        answers = localizer.ask_many(video, list(queries.values()), progress)
+    with progress_bar(None, quiet) as bar:
+        so_far = SoFar(bar, queries, tells_so_far)
+        answers = localizer.ask_many(video, list(queries.values()), bar, so_far.tell)
     things: list[dict[str, Any]] = []
     texts = []
     for name, answer in zip(queries, answers):
@@ -212,7 +218,7 @@ def _ask_video(
         texts += [head + line for line in answer_text(shown).splitlines()]
     content = things[0]["answers"][0]
     if request.things:
-        content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
+        content = {"schema": ANSWERS_SCHEMA, "index": None, "model": localizer.model.title, "things": things}
     note = unreadable_words(answers[0].unreadable_s) if answers[0].unreadable_s and not quiet else ""
 
     def write() -> Written:
@@ -231,6 +237,7 @@ def _ask_index(
     outputs: Outputs,
     every: bool,
     quiet: bool,
+    tells_so_far: bool,
 ) -> _Said:
     from lastseen.index.answers import answers_dict, answers_text
 
@@ -238,8 +245,18 @@ def _ask_index(
     localizer = open_model()
     from lastseen.index.search import search
 
-    with progress_bar("searching", "frames", quiet) as progress:
-        answers = search(index, localizer, queries, videos=videos, every=every, progress=progress, **options)
+    with progress_bar(None, quiet) as bar:
+        so_far = SoFar(bar, queries, tells_so_far)
+        answers = search(
+            index,
+            localizer,
+            queries,
+            videos=videos,
+            every=every,
+            progress=bar,
+            preliminary=so_far.tell_first,
+            **options,
+        )
 
     def write() -> Written:
         if not outputs.wanted:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lastseen.cli.bar import progress_bar
 from lastseen.cli.shared import (
     ERROR,
     NOT_FOUND,
@@ -20,7 +21,6 @@ from lastseen.cli.shared import (
     Verbose,
     Weights,
     open_localizer,
-    progress_bar,
 )
 from lastseen.cli.terminal import complain
 from lastseen.errors import IndexStoreError, VideoError
@@ -175,7 +175,7 @@ def add(
             options = {"keep": keep, "name": name, "recorded": moment}
             try:
                 shown = name or (without_password(source) if is_live(source) else Path(source).name)
-                with progress_bar(shown, "frames", quiet) as progress:
+                with progress_bar(shown, quiet) as progress:
                     done = _record(
                         index,
                         localizer,
@@ -363,7 +363,7 @@ def repair(
         videos = _chosen(index, names)
         localizer = open_localizer(weights, False, None, device, quiet, engine or index.engine)
         for video in videos:
-            with progress_bar(video.name, "blocks", quiet) as progress:
+            with progress_bar(video.name, quiet) as progress:
                 found.append(repaired(index, localizer, video, progress))
             if not as_json:
                 said = [found[-1].done, found[-1].stays]

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose, progress_bar
+from lastseen.cli.bar import progress_bar
+from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose
 from lastseen.errors import LastSeenError
 
 models = typer.Typer(
@@ -201,7 +202,7 @@ def calibrate(
         confidence = replace(rule.confidence, search_length_penalty=search_length_penalty)
         rule = replace(rule, confidence=confidence)
     absent_questions = load_absent(absent) if absent else ()
-    with progress_bar("answering", "clips", quiet) as progress:
+    with progress_bar("answering", quiet) as progress:
         done = calibrated(
             localizer.with_rule(rule), load_vq2d(annotations), videos, absent_questions, progress
         )

@@ -1,4 +1,4 @@
-"""Shared by several commands: options, the localizer, the progress bar, the log.
+"""Shared by several commands: options, the localizer, the log.
 
 Options that are usually set once also read an environment variable (LASTSEEN_...).
 """
@@ -6,18 +6,14 @@ Options that are usually set once also read an environment variable (LASTSEEN_..
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastseen.cli.terminal import make_printable, raw
 from lastseen.errors import LastSeenError
-from lastseen.files import one_line
 
 if TYPE_CHECKING:
     from lastseen.localizer import Localizer
@@ -161,55 +157,3 @@ def open_localizer(
 def model_files(weights: Path | None) -> list[Path]:
     """Inputs that no output may replace."""
     return list(weights.iterdir()) if weights is not None and weights.is_dir() else []
-
-
-@contextmanager
-def progress_bar(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Also logs the time taken, if anything was done."""
-    began, counted = time.monotonic(), 0
-    with _bar(what, unit) if not quiet else _no_bar() as bar:
-
-        def show(done: int, total: int) -> None:
-            nonlocal counted
-            counted = done
-            if bar is not None:
-                bar(done, total)
-
-        yield None if bar is None and not log.isEnabledFor(logging.INFO) else show
-    took_s = time.monotonic() - began
-    if counted:
-        log.info(
-            "%s: %d %s in %.1f s, %.1f a second", what, counted, unit, took_s, counted / max(took_s, 1e-9)
-        )
-
-
-@contextmanager
-def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    title = TextColumn(one_line(what), markup=False)
-    columns = (title, BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(file=raw(sys.stderr)))
-    task, before = bar.add_task(what, total=None), (sys.stdout, sys.stderr)
-    started = False
-
-    def show(done: int, total: int) -> None:
-        nonlocal started
-        if not started:  # created late: an error before the work begins prints one line, no bar
-            bar.start()
-            make_printable()  # the bar has put streams of its own there
-            started = True
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield show
-    finally:
-        if started:
-            bar.stop()
-            sys.stdout, sys.stderr = before
-
-
-@contextmanager
-def _no_bar() -> Iterator[None]:
-    yield None

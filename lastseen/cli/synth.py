@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lastseen.cli.shared import AsJson, Device, Quiet, Verbose, progress_bar
+from lastseen.cli.bar import progress_bar
+from lastseen.cli.shared import AsJson, Device, Quiet, Verbose
+from lastseen.progress import Pace
 
 
 def synth(
@@ -61,7 +63,7 @@ def synth(
         write_preview(out, open_split(), seed=seed, settings=settings, device=where)
         _say({"preview": str(out)}, f"Look at {out}.", as_json)
         return
-    with progress_bar("rendering", "episodes", quiet) as progress:
+    with progress_bar(None, quiet) as progress:
         annotations = write_dataset(
             out,
             open_split,
@@ -71,7 +73,7 @@ def synth(
             settings=settings,
             device=where,
             workers=workers,
-            progress=progress,
+            progress=Pace(progress, "rendering", "episodes"),
         )
     facts = {"annotations": str(annotations), "episodes": episodes}
     _say(facts, f"{annotations}: {episodes} episodes", as_json)

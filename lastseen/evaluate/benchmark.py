@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,10 @@ from lastseen.errors import AnnotationError, OutputError
 from lastseen.evaluate.challenge import build_predictions, write_predictions
 from lastseen.files import check_apart, check_writable
 from lastseen.localizer import Localizer
+from lastseen.progress import EVALUATING, Pace, Tell
 from lastseen.query import Query
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
-
-ClipProgress = Callable[[int, int], None]  # clips done, total clips
 
 
 def run_benchmark(
@@ -35,7 +34,7 @@ def run_benchmark(
     out: str | Path,
     *,
     absent: Sequence[AbsentQuestion] = (),
-    progress: ClipProgress | None = None,
+    progress: Tell | None = None,
 ) -> dict[str, Any]:
     """Localize every question's thing, write the challenge file `out` and return its content.
 
@@ -44,6 +43,7 @@ def run_benchmark(
     """
     out = Path(out)
     check_writable(out, (".json",))
+    check_writable(_journal_of(out))
     check_apart([("", out), ("", _journal_of(out))], [annotations.path])
     if out.exists():
         raise OutputError(f"{out} exists; remove it or choose another name (nothing was run)")
@@ -52,6 +52,7 @@ def run_benchmark(
     journal = _Journal(_journal_of(out), _fingerprint(localizer, annotations, absent))
     answers: dict[tuple[str, str], ResponseTrack] = {}
     absent_scores: dict[str, float] = {}
+    pace = Pace(progress, EVALUATING, "clips")
     for number, (clip, section) in enumerate(sections):
         if number not in journal.done:
             questions, absent_questions = clip.questions, by_clip.get(clip.clip_uid or "", [])
@@ -61,8 +62,7 @@ def run_benchmark(
         for uid, query_set, track in entry["answers"]:
             answers[uid, query_set] = ResponseTrack.from_dict(track)
         absent_scores.update(entry["absent"])
-        if progress:
-            progress(number + 1, len(sections))
+        pace(number + 1, len(sections))
     predictions = build_predictions(annotations, answers, absent_scores)
     write_predictions(predictions, out)
     journal.path.unlink()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from lastseen.evaluate.benchmark import open_section, query_of, to_annotated_px
 from lastseen.evaluate.metrics import compare
 from lastseen.files import whole_file
 from lastseen.localizer import Localizer
+from lastseen.progress import EVALUATING, Pace, Tell
 from lastseen.rule import Rule
 from lastseen.sighting import Evidence, Extraction
 from lastseen.track import FramePredictions, ResponseTrack
@@ -82,11 +83,12 @@ def predict_all(
     annotations: Annotations,
     videos: str | Path,
     absent: Sequence[AbsentQuestion] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Tell | None = None,
 ) -> list[list[Asked]]:
     """What the model says to all questions with known answers, by clip."""
     asked = []
     sections = find_videos(annotations, videos)
+    pace = Pace(progress, EVALUATING, "clips")
     for number, (clip, section) in enumerate(sections, 1):
         asides = [question for question in absent if question.clip_uid == clip.clip_uid]
         questions: list[Question | AbsentQuestion] = [*(q for q in clip.questions if q.truth), *asides]
@@ -100,8 +102,7 @@ def predict_all(
                     for question, predictions in zip(questions, said)
                 ]
             )
-        if progress:
-            progress(number, len(sections))
+        pace(number, len(sections))
     return asked
 
 
@@ -187,7 +188,7 @@ def calibrate(
     annotations: Annotations,
     videos: str | Path,
     absent: Sequence[AbsentQuestion] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Tell | None = None,
 ) -> Calibration:
     """The extraction is fitted on what the model said, then everything is refined under it, and the
     confidence and its threshold are fitted on that: no number is fitted on evidence that another rule

@@ -19,8 +19,11 @@ from lastseen.index.entry import IndexedVideo
 from lastseen.index.fine import FineFeatures
 from lastseen.localizer import Localizer
 from lastseen.model import EncodedQuery
+from lastseen.progress import Work
 from lastseen.query import Query
 from lastseen.refine import Extend, Mask, Zoom
+from lastseen.refine.plan import expected
+from lastseen.refine.step import Scale
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 
@@ -158,28 +161,43 @@ class Case:
         draft = self._run_until_complete(every, LAST_STEPS | {Zoom.name})
         return replace(draft, answer=replace(draft.answer, video_missing=True))
 
-    def final(self, draft: Draft, every: bool) -> Answer:
-        """Refined by all steps; the model is run on further clips if extended sightings reach into them."""
-        skip = frozenset() if draft.zoomed else frozenset({Zoom.name})
+    def extended(self, draft: Draft, every: bool) -> Draft:
+        """Refined by all steps but masks; the model is run on further clips if extended sightings reach into
+        them."""
+        skip = self._left_out(draft)
         while True:
             refined = self._draft(skip | {Mask.name})
             missing = self._missing(every, refined.evidence)
             if not missing:
-                return self._masked(replace(refined.answer, video_missing=draft.answer.video_missing), skip)
+                return replace(
+                    refined, answer=replace(refined.answer, video_missing=draft.answer.video_missing)
+                )
             for clip in missing:
                 self.run(clip)
             self._run_until_complete(every, LAST_STEPS | skip)
 
-    def _masked(self, answer: Answer, skip: Collection[str]) -> Answer:
+    def masked(self, draft: Draft) -> Answer:
         """The answer with boxes by masks, if the rule has them and the video file is there."""
         if all(step.name != Mask.name for step in self.localizer.rule.refinement):
-            return answer
+            return draft.answer
         if self.fine.can_open():
             try:
-                return replace(self._draft(skip).answer, video_missing=answer.video_missing)
+                refined = self._draft(self._left_out(draft)).answer
+                return replace(refined, video_missing=draft.answer.video_missing)
             except (VideoError, OSError):
                 pass  # the file was removed after can_open() checked it
-        return replace(answer, video_missing=True)
+        return replace(draft.answer, video_missing=True)
+
+    @staticmethod
+    def _left_out(draft: Draft) -> frozenset[str]:
+        return frozenset() if draft.zoomed else frozenset({Zoom.name})
+
+    def work(self, evidence: Evidence | None, steps: Collection[str]) -> Work:
+        """What the named refinement steps are expected to take; None: before the first pass."""
+        localizer = self.localizer
+        scale = Scale(self.end - self.first, localizer.model.clip_length, localizer.batch, self.fine.stored)
+        chosen = [step for step in localizer.rule.refinement if step.name in steps]
+        return expected(chosen, evidence, localizer.rule.extract, scale)
 
     def may_be_seen(self, draft: Draft) -> bool:
         guess = draft.answer.best_guess

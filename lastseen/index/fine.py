@@ -44,6 +44,11 @@ class FineFeatures:
         self._lost: list[Range] = []  # damaged, and the file is not there
         self._tokens_remade: list[Range] = []
 
+    @property
+    def stored(self) -> bool:
+        """Whether full features are kept: else frames are encoded again."""
+        return self._rows is not None
+
     def readable(self, start: int, end: int) -> list[Range]:
         """Which of the frames can be read: all, unless some are damaged and the file is not there."""
         damaged = self._damaged(self._sound, start, end) if self._sound else []

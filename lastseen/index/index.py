@@ -8,7 +8,7 @@ answer = index.ask(Query.from_image("keys.jpg"))
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lastseen.index.entry import FULL, IndexedVideo
@@ -17,7 +17,8 @@ from lastseen.index.folder import IndexFolder
 if TYPE_CHECKING:
     from lastseen.answer import Answer
     from lastseen.index.record import Recording
-    from lastseen.localizer import Localizer, Progress
+    from lastseen.localizer import Localizer
+    from lastseen.progress import Tell
     from lastseen.query import Query
 
 
@@ -50,7 +51,7 @@ class Index(IndexFolder):
         keep: str = FULL,
         name: str | None = None,
         recorded: float | None = None,
-        progress: Progress | None = None,
+        progress: Tell | None = None,
     ) -> Recording:
         """Encode a video file, or resume an interrupted run; a video that is already indexed is skipped.
 
@@ -70,12 +71,27 @@ class Index(IndexFolder):
         videos: Sequence[IndexedVideo] | None = None,
         before: float | None = None,
         exhaustive: bool = False,
-        progress: Progress | None = None,
+        progress: Tell | None = None,
+        preliminary: Callable[[Answer], None] | None = None,
     ) -> Answer | None:
         """The answer for the video in which the thing was last seen; if it was not seen, for the video with
-        the best guess. None if no frame is indexed yet."""
+        the best guess. None if no frame is indexed yet.
+
+        `progress` is called with a Progress again and again, `preliminary` with what the first pass says;
+        refinement may still change that.
+        """
+
+        def tell(_: str, answers: list[Answer]) -> None:
+            if preliminary is not None and answers:
+                preliminary(answers[0])
+
         found = self.ask_many(
-            {"thing": query}, videos=videos, before=before, exhaustive=exhaustive, progress=progress
+            {"thing": query},
+            videos=videos,
+            before=before,
+            exhaustive=exhaustive,
+            progress=progress,
+            preliminary=tell,
         )["thing"]
         return found[0] if found else None
 
@@ -88,12 +104,14 @@ class Index(IndexFolder):
         every: bool = False,
         exhaustive: bool = False,
         candidates: int | None = None,
-        progress: Progress | None = None,
+        progress: Tell | None = None,
+        preliminary: Callable[[str, list[Answer]], None] | None = None,
     ) -> dict[str, list[Answer]]:
         """Search for several things in one pass; `every`: all videos in which each was seen, latest first.
 
         `before` is a moment in seconds since 1970. `exhaustive` runs the exact model on every frame;
-        otherwise it runs on `candidates` clips first.
+        otherwise it runs on `candidates` clips first. `preliminary` is called with each name and the answers
+        of the first pass.
         """
         from lastseen.index.search import CANDIDATES, search
 
@@ -107,4 +125,5 @@ class Index(IndexFolder):
             exhaustive=exhaustive,
             candidates=CANDIDATES if candidates is None else candidates,
             progress=progress,
+            preliminary=preliminary,
         )

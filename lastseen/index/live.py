@@ -14,7 +14,8 @@ from lastseen.index.entry import FULL, LIVE
 from lastseen.index.folder import IndexFolder
 from lastseen.index.record import ADDED, Recording
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
-from lastseen.localizer import Localizer, Progress
+from lastseen.localizer import Localizer
+from lastseen.progress import READING, Progress, Tell
 from lastseen.video import Frame
 from lastseen.video.dates import SAID
 from lastseen.video.sources import LiveVideo, stream_key
@@ -30,7 +31,7 @@ def record_live(
     minutes: float | None = None,
     timeout_s: float = 10.0,
     commit_s: float = COMMIT_S,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Recording:
     """Index a camera or a stream until it ends, `minutes` have passed or Ctrl-C is pressed.
 
@@ -69,7 +70,7 @@ def record_live(
                     skipped += lost
                     drop_older(recorder, keep_hours)
                     if progress:
-                        progress(recorder.end, recorder.end)
+                        progress(Progress(READING, recorder.end, recorder.end))
                     if until is not None and time.monotonic() > until:
                         break
             except KeyboardInterrupt:

@@ -16,7 +16,8 @@ from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
 from lastseen.index.originals import checked_date, dates, doubted_date, entered, facts, known_by_path
 from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
 from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
-from lastseen.localizer import Localizer, Progress
+from lastseen.localizer import Localizer
+from lastseen.progress import ENCODED, READING, Tell, Tracker
 from lastseen.video import Video
 from lastseen.video.containers import check_kind
 from lastseen.video.dates import SAID
@@ -51,7 +52,7 @@ def add_file(
     recorded: float | None = None,
     allow_truncated: bool = False,
     commit_s: float = COMMIT_S,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Recording:
     """Encode a video file into the index, or resume an interrupted run."""
     checked_date(recorded)
@@ -81,8 +82,13 @@ def add_file(
             if recorder.end < total:
                 recorder.align()
                 unreadable.count = recorder.video.unreadable
-                for features in localizer.encoded(source, recorder.end, total, progress, unreadable):
+                tracker = Tracker(progress, localizer.speeds)
+                reader = localizer.tracked_by(tracker)
+                tracker.plan(READING, video.name, {ENCODED: total - recorder.end})
+                tracker.begin(READING, video.name, ENCODED, done=recorder.end)
+                for features in reader.encoded(source, recorder.end, total, unreadable):
                     recorder.append(features, unreadable.count)
+                tracker.finish(READING, video.name)
             _finish(recorder, source, total - recorder.end)
     except (VideoError, IndexStoreError):
         if unreadable.is_most or not index.catalogue.video(video.id).frames:
@@ -102,7 +108,7 @@ def follow_file(
     keep_hours: float | None = None,
     settle_s: float = SETTLE_S,
     commit_s: float = COMMIT_S,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Recording:
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
     checked_date(recorded)
@@ -129,7 +135,8 @@ def follow_file(
         recorder = Recorder(index, localizer, index.catalogue.video(video.id), commit_s=commit_s)
         if recorder.video.complete:
             return _known(index, localizer, recorder.video, progress, held=True)
-        settled = False
+        settled, tracker = False, Tracker(progress, localizer.speeds)
+        reader = localizer.tracked_by(tracker)
         while not settled:
             # Checked before the file is opened: what is written in between is left for the next iteration.
             settled, opening_at = growth.settled(), time.monotonic()
@@ -142,9 +149,12 @@ def follow_file(
             if end > recorder.end:
                 recorder.align()
                 unreadable = Unreadable(source, end, recorder.video.unreadable)
-                for features in localizer.encoded(source, recorder.end, end, progress, unreadable):
+                tracker.plan(READING, video.name, {ENCODED: end - recorder.end})
+                tracker.begin(READING, video.name, ENCODED, done=recorder.end)
+                for features in reader.encoded(source, recorder.end, end, unreadable):
                     if settled or len(features) == localizer.batch:
                         recorder.append(features, unreadable.count)
+                tracker.finish(READING, video.name)
                 recorder.commit(duration_s=source.duration_s)
                 drop_older(recorder, keep_hours)
             if not settled:
@@ -157,7 +167,7 @@ def _known(
     index: IndexFolder,
     localizer: Localizer,
     video: IndexedVideo,
-    progress: Progress | None,
+    progress: Tell | None,
     held: bool = False,
 ) -> Recording:
     """What there is to say of a video that is indexed: that it is, unless its files are not as they were."""

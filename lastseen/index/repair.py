@@ -15,7 +15,8 @@ from lastseen.index.recorder import BLOCK_ROWS, bytes_of
 from lastseen.index.rows import SEGMENT_ROWS
 from lastseen.index.soundness import Range, Soundness, in_words, joined, without
 from lastseen.index.verify import covers
-from lastseen.localizer import Localizer, Progress
+from lastseen.localizer import Localizer
+from lastseen.progress import REPAIRING, Pace, Tell
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Repair:
 
 
 def repair(
-    index: IndexFolder, localizer: Localizer, video: IndexedVideo, progress: Progress | None = None
+    index: IndexFolder, localizer: Localizer, video: IndexedVideo, progress: Tell | None = None
 ) -> Repair:
     """Make what is damaged of a video again, block by block; an interrupted repair can be repeated."""
     index.bind(localizer)
@@ -43,7 +44,7 @@ def repair(
 
 
 def repair_held(
-    index: IndexFolder, localizer: Localizer, video: IndexedVideo, progress: Progress | None = None
+    index: IndexFolder, localizer: Localizer, video: IndexedVideo, progress: Tell | None = None
 ) -> Repair:
     """As `repair`; the caller holds the video's lock."""
     if video.frames == video.first:
@@ -63,10 +64,11 @@ class _Work:
         holes = [(block.first, block.end) for block in self.kept]
         self.gaps = without(video.first, video.frames, holes)
 
-    def repaired(self, progress: Progress | None) -> Repair:
+    def repaired(self, progress: Tell | None) -> Repair:
         video, made, failed, same = self.video, [], [], True
         cleaned = self._remove_what_is_too_much()
         parts = [part for gap in self.gaps for part in _parts(*gap)]
+        pace = Pace(progress, REPAIRING, "blocks")
         for number, (first, end) in enumerate(parts, 1):
             try:
                 block = self._made(first, end)
@@ -75,8 +77,7 @@ class _Work:
             else:
                 same = same and self._as_committed(block)
                 made.append(block)
-            if progress:
-                progress(number, len(parts))
+            pace(number, len(parts))
         self._commit(made, [lost for lost, _ in failed])
         done = [f"{len(cleaned)} files removed or cut that were too much"] if cleaned else []
         if made:

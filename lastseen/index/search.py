@@ -5,7 +5,7 @@ compact tokens of all frames --coarse_scores--> candidate clips --exact model-->
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,16 +16,19 @@ from lastseen.errors import IndexStoreError, QueryError
 from lastseen.index.case import Case, Draft
 from lastseen.index.compact import coarse_scores, query_vectors
 from lastseen.index.entry import IndexedVideo
+from lastseen.index.expected import SCORING, Expected
 from lastseen.index.fine import FineFeatures
 from lastseen.index.folder import IndexFolder
-from lastseen.localizer import Localizer, Progress
+from lastseen.localizer import Localizer
 from lastseen.model import EncodedQuery
+from lastseen.progress import LOCALIZED, SCORED, SEARCHING, Tell, Tracker
 from lastseen.query import Query
 
 CANDIDATES = 24  # clips of the whole index on which the exact model runs first, per query
 LATER_ROUNDS = 3  # rounds in which it runs on clips later than the last sighting so far
 ATTEMPTS = 5  # a recording that drops frames faster than they can be searched must not keep it going forever
 MAX_GUESSES = 4  # videos whose best guess is refined, if the thing was seen in none
+Preliminary = Callable[[str, list[Answer]], None]
 
 
 def search(
@@ -38,13 +41,17 @@ def search(
     every: bool = False,
     exhaustive: bool = False,
     candidates: int = CANDIDATES,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
+    preliminary: Preliminary | None = None,
 ) -> dict[str, list[Answer]]:
     """For each query the answer from the video in which the thing was last seen; `every`: all, latest first.
 
     If it was seen in none, the answer with the best guess. `before` is a moment in seconds since 1970; a
     query's own `asked_at` counts from the beginning of each video. `exhaustive` runs the exact model on
     every frame.
+
+    `preliminary` is called with each name and what the first pass says of it: as the answers, before any
+    refinement.
     """
     if not index.videos():
         raise IndexStoreError(_empty(index))
@@ -57,12 +64,14 @@ def search(
             raise IndexStoreError(_empty(index) if chosen is None else f"{index.folder}: {_REMOVED}")
         kept = [video for video in asked if video.frames > video.first]
         try:
-            work = _Search(index, localizer, queries, encoded, kept, before)
+            tracker = Tracker(progress, localizer.speeds)
+            here = localizer.tracked_by(tracker)
+            work = _Search(index, here, queries, encoded, kept, before, every, tracker, preliminary)
             if exhaustive or localizer.procedure.reads_every_frame:
-                work.run_on_all_frames(every, progress)
+                work.run_on_all_frames()
             else:
-                work.run_on_candidates(_candidates(localizer, work, progress), candidates, every)
-            return {name: work.answers(name, every) for name in queries}
+                work.run_on_candidates(candidates)
+            return work.answers()
         except IndexStoreError:
             now = {video.id: video.first for video in index.videos()}
             if attempt == ATTEMPTS - 1 or all(video.first == now.get(video.id) for video in kept):
@@ -89,8 +98,12 @@ class _Search:
         encoded: Mapping[str, list[EncodedQuery]],
         videos: Sequence[IndexedVideo],
         before: float | None,
+        every: bool,
+        tracker: Tracker,
+        preliminary: Preliminary | None,
     ) -> None:
-        self.localizer, self.encoded = localizer, encoded
+        self.localizer, self.encoded, self.every = localizer, encoded, every
+        self.tracker, self._preliminary = tracker, preliminary
         self.fine = [FineFeatures(index, localizer, video) for video in videos]
         self.cases: dict[str, list[Case]] = {name: [] for name in queries}
         self._drafts: dict[str, dict[Case, Draft]] = {name: {} for name in queries}
@@ -101,9 +114,25 @@ class _Search:
                     self.cases[name].append(Case(localizer, fine, query, encoded[name], end))
         if videos and not any(self.cases.values()):
             raise QueryError("nothing in the index was recorded before that; ask about a later moment")
+        self._expected = Expected(tracker, localizer.rule, self.cases, every)
 
-    def answers(self, name: str, every: bool) -> list[Answer]:
-        answers = [case.final(draft, every) for case, draft in _ranked(self._drafts[name], every)]
+    def answers(self) -> dict[str, list[Answer]]:
+        """Refined by the steps that are left, phase by phase."""
+        leading = {name: _ranked(drafts, self.every) for name, drafts in self._drafts.items()}
+        self._expected.last_steps(leading)
+        extended: dict[str, list[tuple[Case, Draft]]] = {name: [] for name in leading}
+        for name, ranked in leading.items():
+            for case, draft in ranked:
+                with self._expected.extending(name, case):
+                    extended[name].append((case, case.extended(draft, self.every)))
+        return {name: self._finished(name, drafts) for name, drafts in extended.items()}
+
+    def _finished(self, name: str, drafts: Sequence[tuple[Case, Draft]]) -> list[Answer]:
+        """With boxes by masks, if the rule has them, and with what was found damaged."""
+        answers = []
+        for case, draft in drafts:
+            with self._expected.measuring(name, case):
+                answers.append(case.masked(draft))
         damage = {fine.video.id: fine.damage() for fine in self.fine}
         if not answers and any(damage.values()):
             raise IndexStoreError(next(filter(None, damage.values()))[0])
@@ -115,10 +144,11 @@ class _Search:
             for number, (answer, lines) in enumerate(zip(answers, mine))
         ]
 
-    def run_on_all_frames(self, every: bool, progress: Progress | None) -> None:
+    def run_on_all_frames(self) -> None:
         """Exhaustive search, latest video first; all queries share a video's features."""
-        order = sorted(self.fine, key=lambda fine: -_ended(fine.video))
-        frames, done = sum(fine.video.frames - fine.video.first for fine in order), 0
+        every, order = self.every, sorted(self.fine, key=lambda fine: -_ended(fine.video))
+        for fine in order:
+            self._expected.all_frames(fine)
         for fine in order:
             still_open = [
                 (name, case)
@@ -126,6 +156,7 @@ class _Search:
                 for case in cases
                 if case.fine is fine and (every or not self._seen_after(name, _ended(fine.video)))
             ]
+            self._expected.begin_all_frames(fine)
             # How the last clip is cut depends on the end, so each distinct end gets its own pass.
             for end in sorted({case.end for _, case in still_open}):
                 together = [(name, case) for name, case in still_open if case.end == end]
@@ -138,21 +169,26 @@ class _Search:
                 for number, (name, case) in enumerate(together if parts else []):
                     case.set_predictions([(at, found[number]) for at, found in parts])
                     draft = case.unrefined()
-                    possible = case.may_be_seen(draft)
+                    # Unless all videos are asked for, a sighting that stands the check ends the search.
+                    possible = not every and case.may_be_seen(draft)
                     self._drafts[name][case] = case.checked(draft, every) if possible else draft
-            done += fine.video.frames - fine.video.first
-            if progress:
-                progress(done, frames)
+            self._expected.end_all_frames(fine)
+        self._first_pass_done()
         for name in self._drafts:
-            self._check(name, every)
+            self._check(name)
 
-    def run_on_candidates(
-        self, ranked: Mapping[str, list[tuple[Case, int]]], count: int, every: bool
-    ) -> None:
+    def run_on_candidates(self, count: int) -> None:
         """Run the model on the `count` highest-ranked clips, then on clips after the last sighting, in which
         the thing may have been seen again."""
+        every, done = self.every, {}
+        self._expected.clips(self.fine, count)
+        ranked = _candidates(self)
         for name, clips in ranked.items():
-            done = self._run(name, clips, count, every)
+            with self._expected.searching(name):
+                done[name] = self._run(name, clips, count)
+        self._first_pass_done()
+        for name, clips in ranked.items():
+            self._check(name)
             for _ in range(LATER_ROUNDS):
                 latest = self._latest(name)
                 if latest is None or every:
@@ -160,35 +196,42 @@ class _Search:
                 later = [
                     (case, clip)
                     for case, clip in clips
-                    if (case, clip) not in done and case.clip_end(clip) > latest
+                    if (case, clip) not in done[name] and case.clip_end(clip) > latest
                 ]
                 if not later:
                     break
-                done |= self._run(name, later, count // 2, every)
+                with self._expected.later_clips(name, min(len(later), count // 2)):
+                    done[name] |= self._run(name, later, count // 2)
+                self._check(name)
                 now = self._latest(name)  # None: refinement rejected the sighting
                 if now is None or now <= latest:
                     break
 
-    def _run(
-        self, name: str, clips: Sequence[tuple[Case, int]], count: int, every: bool
-    ) -> set[tuple[Case, int]]:
+    def _run(self, name: str, clips: Sequence[tuple[Case, int]], count: int) -> set[tuple[Case, int]]:
         chosen = set(clips[:count])
         for case, clip in sorted(chosen, key=lambda pair: (pair[0].fine.video.id, pair[1])):
             case.run(clip)
         touched = [case for case in self.cases[name] if case.has_predictions]
         for case in touched:
-            case.run_around(every)
+            case.run_around(self.every)
         self._drafts[name] = {case: case.unrefined() for case in touched}
-        self._check(name, every)
         return chosen
 
-    def _check(self, name: str, every: bool) -> None:
+    def _first_pass_done(self) -> None:
+        for name, drafts in self._drafts.items():
+            self._expected.checks(name, drafts, _to_check(drafts, self.every))
+            if self._preliminary is not None:
+                answers = [draft.answer for _, draft in _ranked(drafts, self.every)]
+                self._preliminary(name, [replace(answer, preliminary=True) for answer in answers])
+
+    def _check(self, name: str) -> None:
         """Refine the leading draft until the leader is a refined one (`every`: all possible sightings)."""
         drafts = self._drafts[name]
         tried: set[Case] = set()
-        while (case := _next_to_check(drafts, tried, every)) is not None:
+        while (case := _next_to_check(drafts, tried, self.every)) is not None:
             tried.add(case)
-            drafts[case] = case.checked(drafts[case], every)
+            with self._expected.checking(name, case, drafts[case]):
+                drafts[case] = case.checked(drafts[case], self.every)
 
     def _latest(self, name: str) -> float | None:
         """When the thing was last seen, according to the clips processed so far."""
@@ -217,26 +260,31 @@ def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) 
     return best if best in waiting else None
 
 
-def _candidates(
-    localizer: Localizer, work: _Search, progress: Progress | None
-) -> dict[str, list[tuple[Case, int]]]:
+def _to_check(drafts: Mapping[Case, Draft], every: bool) -> list[Case]:
+    """Which drafts will be refined, as far as they tell before that."""
+    possible = [case for case, draft in drafts.items() if not draft.zoomed and case.may_be_seen(draft)]
+    first = _next_to_check(drafts, set(), every)
+    return possible if every and possible else [case for case in (first,) if case is not None]
+
+
+def _candidates(work: _Search) -> dict[str, list[tuple[Case, int]]]:
     """For each query the clips of all videos, highest rank first."""
-    names = list(work.encoded)
+    names, localizer = list(work.encoded), work.localizer
     vectors = [
         torch.cat([query_vectors(localizer.model, view) for view in work.encoded[name]]) for name in names
     ]
     scores: dict[int, np.ndarray] = {}
-    frames, done = sum(fine.video.frames - fine.video.first for fine in work.fine), 0
+    work.tracker.begin(SEARCHING, SCORING, SCORED, LOCALIZED)
     for fine in work.fine:
         parts = []
         for start, end, tokens in fine.token_pieces():
             # Tokens that cannot be made again are of frames that cannot be searched either.
             unknown = np.full((len(names), end - start), -np.inf, np.float32)
             parts.append(unknown if tokens is None else coarse_scores(fine.grid, tokens, vectors))
-            done += end - start
-            if progress:
-                progress(done, frames)
+            work.tracker.did(SCORED, end - start)
+            work.tracker.tell()
         scores[fine.video.id] = np.concatenate(parts, 1)
+    work.tracker.finish(SEARCHING, SCORING)
     return {
         name: _by_rank(work.cases[name], {id: of_all[number] for id, of_all in scores.items()})
         for number, name in enumerate(names)

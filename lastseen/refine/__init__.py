@@ -12,7 +12,7 @@ A step is a frozen config that can be called; each can be left out and measured 
 
 from lastseen.refine.extend import Extend
 from lastseen.refine.mask import Mask
-from lastseen.refine.step import FrameAccess, Step, refine
+from lastseen.refine.step import BeforeStep, FrameAccess, Step, refine
 from lastseen.refine.verify import Verify
 from lastseen.refine.zoom import Zoom
 
@@ -20,4 +20,4 @@ STEPS: dict[str, type[Zoom] | type[Verify] | type[Extend] | type[Mask]] = {
     step.name: step for step in (Zoom, Verify, Extend, Mask)
 }
 
-__all__ = ["STEPS", "Extend", "FrameAccess", "Mask", "Step", "Verify", "Zoom", "refine"]
+__all__ = ["STEPS", "BeforeStep", "Extend", "FrameAccess", "Mask", "Step", "Verify", "Zoom", "refine"]

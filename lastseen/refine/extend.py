@@ -16,15 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.progress import ENCODED, LOOKING_CLOSER, Work
 from lastseen.refine.appearance import Appearance, BoxPatches, best_match, centers
-from lastseen.refine.step import FrameAccess
+from lastseen.refine.step import FrameAccess, Scale
 from lastseen.refine.verify import check_cosine
 from lastseen.sighting import Evidence, Extract, answerable
+
+EXPECTED_FRAMES = 8  # compared at either end of a sighting, on average
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extend:
     name: ClassVar[str] = "extend"
+    phase: ClassVar[str] = LOOKING_CLOSER
 
     min_cosine: float = 0.52  # to the peak frame, for a frame to be added
     min_margin_cosine: float = 0.05  # above the rest of the frame: textureless things match walls
@@ -54,6 +58,13 @@ class Extend:
                     boxes_px[frame] = video.letterbox.to_px(box.numpy())
             extents.append((min(before, default=first), max(after, default=last)))
         return replace(evidence, boxes_px=boxes_px, extents=tuple(extents))
+
+    def work(self, evidence: Evidence | None, extract: Extract, scale: Scale) -> Work:
+        """The peak of each sighting, and its surroundings: most end after a few frames. Before the first
+        pass: two sightings."""
+        count = 2 if evidence is None else len(answerable(extract(evidence)))
+        around = scale.read(1) + 2 * scale.read(min(self.max_frames, EXPECTED_FRAMES))
+        return Work({ENCODED: min(scale.frames, count * around)})
 
     def _path(self, patches: BoxPatches, thing: Appearance, end: int, step: int) -> dict[int, Tensor | None]:
         """Frames beyond an end that show the thing, outwards; with a box if not in the predicted one."""

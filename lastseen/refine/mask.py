@@ -17,8 +17,9 @@ import numpy as np
 
 from lastseen.box import Box
 from lastseen.masks.segmenter import BoxMask
+from lastseen.progress import MEASURING, SEGMENTED, Work
 from lastseen.query import View
-from lastseen.refine.step import FrameAccess
+from lastseen.refine.step import FrameAccess, Scale
 from lastseen.refine.window import crop, window_corner
 from lastseen.sighting import Evidence, Extract, Sighting
 
@@ -29,6 +30,7 @@ MAX_PICTURE_SHARE = 0.8  # of a question's picture that the box may take, for a 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
     name: ClassVar[str] = "mask"
+    phase: ClassVar[str] = MEASURING
 
     max_frames: int = 60  # most frames segmented, the last ones of the sighting
     window_ratio: float = 2.0  # side of the window that is segmented / longer side of the box
@@ -60,6 +62,15 @@ class Mask:
             boxes_px[start:end] = self._refined(boxes_px[start:end], batch, video)
             start = end
         return replace(evidence, boxes_px=boxes_px)
+
+    def work(self, evidence: Evidence | None, extract: Extract, scale: Scale) -> Work:
+        """The frames of the answer; before the first pass: half a clip."""
+        length = scale.clip_length // 2
+        if evidence is not None:
+            sightings = extract(evidence)
+            answer = the_answer(sightings) if sightings else None
+            length = answer.last + 1 - answer.first if answer else 0
+        return Work({SEGMENTED: min(scale.frames, length, self.max_frames)})
 
     def _refined(
         self, boxes_px: np.ndarray, pictures: Sequence[np.ndarray], video: FrameAccess

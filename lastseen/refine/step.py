@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
 
 from lastseen.box import Box, Letterbox
 from lastseen.masks.segmenter import BoxMask
+from lastseen.progress import Work
 from lastseen.refine.window import Window
 from lastseen.sighting import Evidence, Extract
 from lastseen.track import FramePredictions
@@ -49,17 +51,48 @@ class Step(Protocol):
     def __call__(self, evidence: Evidence, extract: Extract, video: FrameAccess) -> Evidence: ...
 
 
+BeforeStep = Callable[[Step, Evidence], None]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the work of a step depends on, beside the evidence."""
+
+    frames: int  # searched
+    clip_length: int
+    batch: int  # frames encoded at a time
+    stored: bool = False  # features are: those of whole frames need not be encoded again
+
+    def read(self, frames: int) -> int:
+        """About how many frames are encoded to read some consecutive ones: batches are encoded whole."""
+        return min(self.frames, frames - 1 + self.batch) if frames > 0 and not self.stored else 0
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """A step that says what it will take, so that the time left can be told. Others count when they run."""
+
+    phase: ClassVar[str]
+
+    def work(self, evidence: Evidence | None, extract: Extract, scale: Scale) -> Work:
+        """What the step is expected to take, given the evidence before it; None: before the first pass."""
+
+
 def refine(
-    predictions: FramePredictions,
+    predictions: FramePredictions | Evidence,
     steps: Sequence[Step],
     extract: Extract,
     video: FrameAccess,
     *,
     skip: Collection[str] = (),
+    before_step: BeforeStep | None = None,
 ) -> Evidence:
-    """Evidence after all steps except those named in `skip`; predictions are not changed."""
-    evidence = Evidence.of(predictions)
+    """Evidence after all steps except those named in `skip`; predictions are not changed. Evidence that some
+    steps have refined can be refined further by the others."""
+    evidence = predictions if isinstance(predictions, Evidence) else Evidence.of(predictions)
     for step in steps:
         if len(evidence) and step.name not in skip:
+            if before_step is not None:
+                before_step(step, evidence)
             evidence = step(evidence, extract, video)
     return evidence

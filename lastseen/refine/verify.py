@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from lastseen.progress import ENCODED, LOOKING_CLOSER, Work
 from lastseen.refine.appearance import Appearance, BoxPatches, best_match
-from lastseen.refine.step import FrameAccess
+from lastseen.refine.step import FrameAccess, Scale
 from lastseen.sighting import Evidence, Extract, Sighting, answerable
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verify:
     name: ClassVar[str] = "verify"
+    phase: ClassVar[str] = LOOKING_CLOSER
 
     min_cosine: float = 0.6  # to the most confident sighting; lower ones are penalised
     logit_per_cosine: float = 8.0  # penalty per unit of cosine below that
@@ -42,6 +44,12 @@ class Verify:
                 if lacking > 0:
                     penalties.append((sighting.first, sighting.last, self.logit_per_cosine * lacking))
         return replace(evidence, penalties=tuple(penalties))
+
+    def work(self, evidence: Evidence | None, extract: Extract, scale: Scale) -> Work:
+        """The peak of one sighting, and some frames of each other; before the first pass: of two."""
+        count = 2 if evidence is None else len(answerable(extract(evidence)))
+        others = max(0, count - 1) * scale.read(2 * self.peak_frames + 1)
+        return Work({ENCODED: min(scale.frames, others + scale.read(1) * bool(count))})
 
     def _cosine(self, patches: BoxPatches, thing: Appearance, sighting: Sighting) -> float:
         """Mean best-match cosine of the thing's patches in the search region; best frame near the peak."""

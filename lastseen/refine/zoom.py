@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.ndimage import median_filter, uniform_filter1d
 
-from lastseen.refine.step import FrameAccess
+from lastseen.progress import ENCODED, LOCALIZED, LOOKING_CLOSER, Work
+from lastseen.refine.step import FrameAccess, Scale
 from lastseen.refine.window import Window, window_corner
 from lastseen.sighting import Evidence, Extract, Sighting
 
@@ -25,6 +26,7 @@ Zoomed = tuple[Sighting, Window, np.ndarray, np.ndarray]  # boxes in pixels [n, 
 @dataclass(frozen=True, kw_only=True)
 class Zoom:
     name: ClassVar[str] = "zoom"
+    phase: ClassVar[str] = LOOKING_CLOSER
 
     sightings: int = 2  # number of sightings zoomed in on, most confident first
     peak_ratio: float = 0.4  # of the highest peak: sightings with lower ones are left out
@@ -48,6 +50,17 @@ class Zoom:
             if len(logits):
                 zoomed.append((sighting, window.shortened(len(logits)), boxes_px, logits))
         return self.merged(evidence, zoomed)
+
+    def work(self, evidence: Evidence | None, extract: Extract, scale: Scale) -> Work:
+        """Before the first pass: sightings of half a clip's length."""
+        if evidence is None:
+            lengths = [scale.clip_length // 2] * self.sightings
+        else:
+            sightings = sorted(extract(evidence, self.peak_ratio), key=lambda sighting: -sighting.confidence)
+            lengths = [sighting.last + 1 - sighting.first for sighting in sightings[: self.sightings]]
+        frames = sum(min(scale.clip_length, length + 2 * self.margin_frames) for length in lengths)
+        frames = min(frames, scale.frames)
+        return Work({ENCODED: frames, LOCALIZED: frames})
 
     def windows(self, sightings: Sequence[Sighting], video: FrameAccess) -> list[tuple[Sighting, Window]]:
         """Windows for the most confident sightings, except where the thing already fills the picture."""

@@ -50,17 +50,21 @@ class Ask(BaseModel):
 
 
 class JobInfo(BaseModel):
-    """`done` of `total` frames; `left` seconds, if that can be told."""
+    """`done` of `total` of a phase, counted in `unit`; `left`: seconds until all phases are done, if that can
+    be told. `answered`: there is an answer to fetch, while the job is running a preliminary one."""
 
     id: str
     kind: Literal["index", "find"]
     title: str
     videos: list[str]
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    phase: str
     step: str
     done: int
     total: int
+    unit: str
     left: float | None
+    answered: bool
     message: str
 
 
@@ -85,8 +89,12 @@ class Seen(BaseModel):
 
 
 class Answers(BaseModel):
-    """The videos in which the thing was seen, the latest first; if in none, the one with the best guess."""
+    """The videos in which the thing was seen, the latest first; if in none, the one with the best guess.
 
+    `preliminary`: what the first pass says, while the job is looking closer.
+    """
+
+    preliminary: bool
     found: bool
     threshold: float
     seconds: float
@@ -96,15 +104,15 @@ class Answers(BaseModel):
     answers: list[Seen]
 
 
+SAID = ("id", "kind", "title", "state", "phase", "step", "done", "total", "unit", "answered", "message")
+
+
 def job_info(job: Job) -> JobInfo:
     return JobInfo.model_validate(
         {
-            **{
-                name: getattr(job, name) for name in ("id", "kind", "title", "state", "step", "done", "total")
-            },
+            **{name: getattr(job, name) for name in SAID},
             "videos": list(job.videos),
             "left": job.left_s,
-            "message": job.message,
         }
     )
 
@@ -119,6 +127,7 @@ def local_time(video: IndexedVideo, time_s: float, unit: str) -> str | None:
 
 def described(found: Result) -> Answers:
     return Answers(
+        preliminary=found.preliminary,
         found=found.found,
         threshold=found.question.threshold,
         seconds=found.seconds,

@@ -36,11 +36,15 @@ class History:
             raise self._damaged(id, error) from None
 
     def result(self, id: str) -> Result:
+        """The final one, or while the job is running the first pass's."""
+        job = self.jobs.find(id)
+        so_far = None if job is None else job.preliminary  # taken first: it goes when the question is kept
         with self.shelf.index() as index:
             question = self.find(index, id)
             if question is not None:
                 return self.result_of(index, question)
-            job = self.jobs.find(id)
+            if isinstance(so_far, Result):
+                return so_far
             if job is None:
                 raise Missing("no such job; it may have been long ago")
             if job.kind != "find":

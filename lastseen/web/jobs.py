@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lastseen.errors import LastSeenError
+from lastseen.progress import Progress
 from lastseen.web.errors import Ending, TooMany, from_memory, from_system
 from lastseen.web.limits import Limits
 
@@ -29,7 +30,8 @@ class Cancelled(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """`done` of `total` frames; `result` is what the work returned."""
+    """`done` of `total` units of a phase; `result` is what the work returned, `preliminary` the same of its
+    first pass."""
 
     kind: str
     title: str
@@ -37,14 +39,18 @@ class Job:
     client: str = ""  # the address it was asked from
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     state: str = WAITING
-    step: str = ""  # description of the current step
+    phase: str = ""  # "reading", "searching", "looking closer", "measuring boxes"
+    step: str = ""  # the same for people
     done: int = 0
     total: int = 0
+    unit: str = "frames"
+    left_then_s: float | None = None  # estimated when progress was told last
+    told: float = 0.0  # when that was, monotonic clock
     message: str = ""  # error message
-    began: float = 0.0  # start of the step, monotonic clock
     ended: float = 0.0
     asked: Any = None  # what a question asks
     result: Any = None
+    preliminary: Any = None
     result_bytes: int = 0  # the memory it takes, about; the work says it
     version: int = 0  # incremented with every change
     stop: threading.Event = field(default_factory=threading.Event)
@@ -56,24 +62,38 @@ class Job:
 
     @property
     def left_s(self) -> float | None:
-        """Estimated remaining time; None if unknown."""
-        took_s = time.monotonic() - self.began
-        if self.state != RUNNING or not 0 < self.done <= self.total or took_s < 1:
+        """Estimated time until the job is done, all phases; None if unknown."""
+        if self.state != RUNNING or self.left_then_s is None:
             return None
-        return took_s * (self.total - self.done) / self.done
+        return max(0.0, self.left_then_s - (time.monotonic() - self.told))
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is something to show: a preliminary result, or the final one."""
+        return self.state == DONE or (self.state == RUNNING and self.preliminary is not None)
 
     def check(self) -> None:
         if self.stop.is_set():
             raise Cancelled
         self.breathe()
 
-    def begin(self, step: str) -> None:
-        self.step, self.done, self.total, self.began = step, 0, 0, time.monotonic()
+    def begin(self, phase: str, what: str = "") -> None:
+        """A phase begins; `what` it is about is said to people."""
+        self.phase, self.step = phase, f"{phase.capitalize()} {what}".strip()
+        self.done, self.total, self.left_then_s = 0, 0, None
         self.version += 1
         self.check()
 
-    def progress(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
+    def progress(self, told: Progress) -> None:
+        if told.phase != self.phase:
+            self.phase, self.step = told.phase, told.phase.capitalize()
+        self.done, self.total, self.unit = told.done, told.total, told.unit
+        self.left_then_s, self.told = told.left_s, time.monotonic()
+        self.version += 1
+        self.check()
+
+    def answer_so_far(self, result: Any) -> None:
+        self.preliminary = result
         self.version += 1
         self.check()
 
@@ -192,7 +212,7 @@ class Jobs:
             self._do(job)
 
     def _do(self, job: Job) -> None:
-        job.state, job.began = RUNNING, time.monotonic()
+        job.state = RUNNING
         job.version += 1
         state = DONE
         try:
@@ -216,6 +236,7 @@ class Jobs:
 
     def _end(self, job: Job, state: str) -> None:
         job.state, job.ended = state, time.monotonic()
+        job.preliminary = None
         job.version += 1
         self._work.pop(job.id, None)
 

@@ -18,6 +18,7 @@ from lastseen.index.questions import Look, Question
 from lastseen.index.record import BUSY, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
+from lastseen.progress import READING, SEARCHING
 from lastseen.query import Query, View
 from lastseen.render.curve import score_curve
 from lastseen.video import Video
@@ -61,6 +62,7 @@ class Result:
     seconds: float
     incomplete: tuple[str, ...]  # names of videos that are only partly indexed
     question: Question
+    preliminary: bool = False  # what the first pass says
 
     @property
     def found(self) -> bool:
@@ -121,7 +123,7 @@ class Work:
         if entry.path is None:
             raise Missing(f"{entry.name}: a stream cannot be read again")
         self.shelf.file(entry.id)
-        job.begin(f"Reading {entry.name}")
+        job.begin(READING, entry.name)
         localizer = self.localizer.with_callback(job.check)
         recording = add_file(index, localizer, entry.path, progress=job.progress)
         if recording.outcome == BUSY:
@@ -133,14 +135,23 @@ class Work:
     def _find(self, job: Job, request: Request) -> Result | None:
         """None: the result is kept in the index, and read from there."""
         query = Query.joined([self._view(picture) for picture in request.pictures], request.before_s)
+        thing = Query.from_array(_small(query.views[0].crop))
         localizer = self.localizer.with_callback(job.check)
         with self.shelf.index() as index:
             videos = [self._whole(index, job, id) for id in request.videos] or index.videos()
             videos = [video for video in videos if video.frames > video.first]
             if not videos:
                 raise IndexStoreError("there is nothing to search yet; add a video first")
-            job.begin("Searching")
+            job.begin(SEARCHING)
             frames = sum(video.frames - video.first for video in videos)
+
+            def result(found: Sequence[Answer], preliminary: bool = False) -> Result:
+                answers = tuple(replace(answer, query=thing) for answer in found)
+                seconds, threshold = frames / localizer.fps, localizer.rule.confidence.threshold
+                about = job.id, job.asked, answers, videos, frames, seconds, threshold
+                incomplete = tuple(video.name for video in videos if not video.complete)
+                return Result(answers, frames, seconds, incomplete, question_of(*about), preliminary)
+
             answers = search(
                 index,
                 localizer,
@@ -149,22 +160,16 @@ class Work:
                 every=True,
                 exhaustive=frames <= EXHAUSTIVE_FRAMES,
                 progress=job.progress,
+                preliminary=lambda _, so_far: job.answer_so_far(result(so_far, preliminary=True)),
             )["thing"]
             there = {video.id for video in index.videos()}
         if gone := [video.name for video in videos if video.id not in there]:
             raise Missing(f"{', '.join(gone)}: removed during the search; ask again")
-        thing = Query.from_array(_small(query.views[0].crop))
-        answers = [replace(answer, query=thing) for answer in answers]
-        seconds = frames / localizer.fps
-        question = question_of(
-            job.id, job.asked, answers, videos, frames, seconds, localizer.rule.confidence.threshold
-        )
-        if self._is_kept(job, question, answers):
+        final = result(answers)
+        if self._is_kept(job, final.question, final.answers):
             return None
-        incomplete = tuple(video.name for video in videos if not video.complete)
-        result = Result(tuple(answers), frames, seconds, incomplete, question)
-        job.result_bytes = result.size_bytes
-        return result
+        job.result_bytes = final.size_bytes
+        return final
 
     def _is_kept(self, job: Job, question: Question, answers: Sequence[Answer]) -> bool:
         """Whatever goes wrong with keeping it, the question is answered."""

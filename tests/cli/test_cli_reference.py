@@ -156,14 +156,16 @@ def test_verbose_tells_where_an_error_comes_from(run, tmp_path):
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_verbose_tells_how_long_the_work_took(capsys, quiet):
-    from lastseen.cli.shared import progress_bar, start_log
+    from lastseen.cli.bar import progress_bar
+    from lastseen.cli.shared import start_log
+    from lastseen.progress import Progress
 
     start_log(verbose=True)
-    with progress_bar("searching", "frames", quiet) as show:
-        show(1, 2)
-        show(2, 2)
+    with progress_bar(None, quiet) as show:
+        show(Progress("searching", 1, 2))
+        show(Progress("searching", 2, 2))
     assert re.search(r"searching: 2 frames in \d+\.\d s, [\d.]+ a second", capsys.readouterr().err)
     start_log(verbose=False)
-    with progress_bar("searching", "frames", True) as show:
-        assert show is None
+    with progress_bar(None, True) as show:
+        show(Progress("searching", 2, 2))
     assert capsys.readouterr().err == ""

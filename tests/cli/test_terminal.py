@@ -137,17 +137,18 @@ def test_files_for_other_programs_hold_any_name(tmp_path):
 
 IN_A_TERMINAL = """
 import sys
-from lastseen.cli.shared import progress_bar
+from lastseen.cli.bar import progress_bar
 from lastseen.cli.terminal import printable_streams
+from lastseen.progress import Progress
 
 name = sys.argv[1]
 with printable_streams():
     for _ in range(3):
-        with progress_bar(name + "[red]", "frames", False) as progress:
-            progress(1, 2)
+        with progress_bar(name + "[red]", False) as progress:
+            progress(Progress("reading", 1, 2))
             print("said: " + name, flush=True)
             print("told: " + name, file=sys.stderr)
-            progress(2, 2)
+            progress(Progress("reading", 2, 2))
     print("after: " + name)
 assert "Printable" not in type(sys.stdout).__name__
 """

@@ -18,6 +18,7 @@ from lastseen.index import recorder as recorder_module
 from lastseen.index.answers import answers_dict, answers_text, list_dict, list_text
 from lastseen.index.record import ADDED, add_file
 from lastseen.index.search import search
+from lastseen.progress import Progress
 from lastseen.query import Query
 from lastseen.video import Video
 
@@ -60,8 +61,8 @@ def test_a_run_that_was_interrupted_goes_on_counting(tmp_path: Path) -> None:
     class Stopped(Exception):
         pass
 
-    def stop(done: int, total: int) -> None:
-        if done >= 8:
+    def stop(told: Progress) -> None:
+        if told.done >= 8:
             raise Stopped
 
     with Index(tmp_path / "index", create=True) as index:
@@ -117,8 +118,8 @@ def test_a_run_that_goes_on_asks_for_room_for_the_rest_only(
 ) -> None:
     localizer, path = tiny_localizer(), make_video(tmp_path / "v.mp4", 8.0, 0)
 
-    def stop(done: int, total: int) -> None:
-        if done >= 20:
+    def stop(told: Progress) -> None:
+        if told.done >= 20:
             raise KeyboardInterrupt
 
     with Index(tmp_path / "index", create=True) as index:

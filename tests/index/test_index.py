@@ -21,6 +21,7 @@ from lastseen.index.record import ADDED, BUSY, KNOWN, add_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
 from lastseen.procedure import Published
+from lastseen.progress import Progress
 from lastseen.query import Query
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence
@@ -302,8 +303,8 @@ def test_a_torn_tail_is_cut_and_never_read(videos, tmp_path):
 
 
 def _interrupt_at(frame: int):
-    def progress(done: int, total: int) -> None:
-        if done >= frame:
+    def progress(told: Progress) -> None:
+        if told.done >= frame:
             raise KeyboardInterrupt
 
     return progress

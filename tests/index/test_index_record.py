@@ -22,6 +22,7 @@ from lastseen.index import Index, record, recorder, rows
 from lastseen.index.live import record_live
 from lastseen.index.record import ADDED, KNOWN, add_file, follow_file
 from lastseen.index.search import search
+from lastseen.progress import Progress
 from lastseen.query import Query
 from lastseen.video.sources import LiveVideo, is_live, recorded_at, without_password
 
@@ -178,7 +179,12 @@ def test_a_file_that_another_process_is_writing_is_indexed_as_it_grows(tmp_path,
     writer = python(GROW, finished, growing, 0.12)
     with Index(tmp_path / "index", create=True) as index:
         done = follow_file(
-            index, localizer, growing, settle_s=0.8, commit_s=0, progress=lambda n, _: progress.append(n)
+            index,
+            localizer,
+            growing,
+            settle_s=0.8,
+            commit_s=0,
+            progress=lambda told: progress.append(told.done),
         )
         assert writer.communicate()[1] == ""
         assert done.outcome == ADDED and done.video.complete
@@ -193,8 +199,8 @@ def test_a_file_that_another_process_is_writing_is_indexed_as_it_grows(tmp_path,
 def test_following_a_file_can_be_interrupted_and_goes_on(tmp_path, monkeypatch, whole, videos):
     monkeypatch.setattr(record, "POLL_S", 0.05)
 
-    def interrupt(done: int, total: int) -> None:
-        if done >= 32:
+    def interrupt(told: Progress) -> None:
+        if told.done >= 32:
             raise KeyboardInterrupt
 
     with Index(tmp_path, create=True) as index:
