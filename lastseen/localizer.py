@@ -28,7 +28,7 @@ from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 from lastseen.video.unreadable import Unreadable
-from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
+from lastseen.weights import bundled_model, load_model, load_rule, load_token_basis, load_training_free
 
 TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
 # Fitted on the development set of real video: docs/results.md.
@@ -65,11 +65,12 @@ class Localizer(ModelRunner):
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
         model: TrainedModel | TrainingFreeModel
+        basis = None
         if path is not None and os.fspath(path) == TRAINING_FREE:
             model, rule = load_training_free(), TRAINING_FREE_RULE
         else:
             folder = bundled_model() if path is None else path
-            model, rule = load_model(folder), load_rule(folder)
+            model, rule, basis = load_model(folder), load_rule(folder), load_token_basis(folder)
         if threshold is not None:
             rule = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
         if masks:
@@ -77,7 +78,14 @@ class Localizer(ModelRunner):
         rule = rule.without(skip)
         procedure = Published() if paper else Standard(rule)
         engine = engine or default_engine(where, paper, model)
-        made = cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
+        made = cls(
+            model.to(where),
+            procedure=procedure,
+            device=where,
+            batch=batch,
+            engine=engine,
+            token_basis=basis,
+        )
         if any(step.name == Mask.name for step in made.rule.refinement):
             made.load_segmenter()  # at once: missing weights must not show after a long search
         return made

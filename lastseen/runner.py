@@ -18,6 +18,7 @@ from lastseen.engine import DEFAULT, Engine, make_engine
 from lastseen.errors import LastSeenError
 from lastseen.masks import BoxMask, MobileSamSegmenter, Segmenter, load_mobile_sam
 from lastseen.model import EncodedQuery, Model, Predictions
+from lastseen.model.token_basis import TokenBasis
 from lastseen.procedure import Procedure, Standard
 from lastseen.progress import ENCODED, LOCALIZED, SEGMENTED, Speeds, Tracker
 from lastseen.query import Footage, Query
@@ -45,6 +46,7 @@ class ModelRunner:
         feature_dtype: torch.dtype | None = None,
         engine: str = DEFAULT,
         segmenter: Segmenter | None = None,
+        token_basis: TokenBasis | None = None,
     ) -> None:
         self.model = model
         self.procedure = procedure
@@ -54,6 +56,7 @@ class ModelRunner:
         self.feature_dtype = feature_dtype or procedure.feature_dtype
         self.engine: Engine = make_engine(engine, model, self.device)
         self._segmenter = segmenter
+        self.token_basis = token_basis  # for small features of an index
         self._fingerprints: dict[float, str] = {}  # by fps; cached, since hashing the weights is slow
         self._on_step: Callable[[], None] = _do_nothing
         self.speeds = Speeds()  # shared by copies: a later question can tell its time at once

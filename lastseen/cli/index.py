@@ -100,8 +100,8 @@ def add(
     keep: Annotated[
         str,
         typer.Option(
-            metavar="full|compact",
-            help="Keep all features, or under 0.5 GB an hour and decode the promising seconds again.",
+            metavar="full|small|compact",
+            help="Keep all features; all in few bits, 1 GB an hour; or a few of them, and decode again.",
         ),
     ] = "full",
     follow: Annotated[
@@ -149,8 +149,8 @@ def add(
     from lastseen.video.containers import head_of
     from lastseen.video.sources import is_live, without_password
 
-    if keep not in ("full", "compact"):
-        raise IndexStoreError(f"--keep {keep}: choose full or compact")
+    if keep not in ("full", "small", "compact"):
+        raise IndexStoreError(f"--keep {keep}: choose full, small or compact")
     sources = expanded(videos)
     sources = sources if shard is None else part_of(sources, shard)
     if name is not None and len(sources) > 1:
