@@ -9,7 +9,7 @@ answer.save("answer.jpg")
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from lastseen.answer import Answer as Answer

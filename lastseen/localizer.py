@@ -58,7 +58,7 @@ class Localizer(ModelRunner):
 
         `paper` follows the paper's procedure. `threshold` is the least confidence that counts as seen,
         `skip` names refinement steps to leave out; both default to the model's rule.
-        `engine` is one of `lastseen.engine.ENGINES`; by default float16 on a GPU, else float32.
+        `engine` is one of `lastseen.engine.ENGINES`; by default the fastest here (`default_engine`).
         `masks` takes the boxes of an answer from masks; `lastseen models add mobile-sam` gets what it needs.
         """
         if masks and paper:
@@ -77,7 +77,7 @@ class Localizer(ModelRunner):
             rule = rule.with_mask()
         rule = rule.without(skip)
         procedure = Published() if paper else Standard(rule)
-        engine = engine or default_engine(where, paper)
+        engine = engine or default_engine(where, paper, model)
         made = cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
         if any(step.name == Mask.name for step in made.rule.refinement):
             made.load_segmenter()  # at once: missing weights must not show after a long search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lastseen.formats.answer_json import Entry
 
 STREAM = Path("-")
+MOST_BYTES = 2**28  # of an answer: boxes for a day of video
 THING = "thing"  # what a thing without a name is called
 LONGEST_NAME = 80  # characters of a name in the name of a file
 
@@ -165,8 +167,15 @@ def _distinct(names: Iterable[object]) -> list[str]:
 
 
 def _read(path: Path) -> str:
+    from lastseen.files import regular_bytes
+
     try:
-        return sys.stdin.read() if path == STREAM else path.read_text(encoding="utf-8")
+        if path == STREAM:
+            text = sys.stdin.read(MOST_BYTES)
+            if len(text) == MOST_BYTES:
+                raise OSError(errno.EFBIG, "does not end")
+            return text
+        return regular_bytes(path, MOST_BYTES).decode()
     except OSError as error:
         raise TrackError(f"{path}: {str(error.strerror).lower()}; give the JSON of an answer") from None
     except UnicodeDecodeError:

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 STEPS = ("zoom", "verify", "extend", "mask")  # as lastseen.refine.STEPS, whose import loads torch
+ENGINES = (  # as lastseen.engine.ENGINES, whose import loads torch, too
+    "torch-fp32",
+    "torch-fp32-grouped",
+    "torch-fp16",
+    "torch-fp16-compiled",
+    "torch-bf16",
+    "openvino-bf16",
+)
 FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
@@ -47,8 +55,7 @@ def _devices(incomplete: str) -> list[str]:
 
 
 def _engines(incomplete: str) -> list[str]:
-    names = ("torch-fp32", "torch-fp16", "torch-fp16-compiled", "torch-bf16", "openvino-bf16")
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 def _known_steps(names: list[str] | None) -> list[str]:
@@ -102,7 +109,7 @@ EngineName = Annotated[
         metavar="NAME",
         envvar="LASTSEEN_ENGINE",
         autocompletion=_engines,
-        help="torch-fp32, torch-fp16, torch-bf16, openvino-bf16 ... (default: the index's, or the device's).",
+        help="torch-fp32, torch-fp16, openvino-bf16 ... (default: the index's, or the fastest here).",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]

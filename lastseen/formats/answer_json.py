@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lastseen.answer import Answer, VideoFacts, VideoInfo
 from lastseen.errors import TrackError
@@ -22,6 +22,7 @@ from lastseen.video import ROUNDING_S, Video
 SCHEMA = "lastseen/answer@1"
 ANSWERS_SCHEMA = "lastseen/answers@1"  # of several things, or of an index: answers by thing
 MOST_S = 1e10  # of a video: three centuries
+T = TypeVar("T")
 
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
@@ -106,21 +107,20 @@ def answer_of(data: Any, video: Video | None = None) -> Answer:
             sightings=tracks,
             best_guess=guess,
             model=str(data.get("model", "")),
-            unreadable_s=float(data.get("unreadable", 0)),
-            searched_to_s=_searched(data),
+            unreadable_s=_seconds(data, "unreadable", 0.0),
+            searched_to_s=_seconds(data, "searched", None),  # answers of before do not say
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TrackError(f"malformed answer: {shown_error(error)}") from None
 
 
-def _searched(data: dict[str, Any]) -> float | None:
-    """Where the search ended; None in answers of before, which do not say."""
-    if "searched" not in data:
-        return None
-    searched_s = float(data["searched"])
-    if not 0 <= searched_s <= MOST_S:
-        raise TrackError(f"malformed answer: searched must be 0 to {MOST_S:g} seconds, got {searched_s:g}")
-    return searched_s
+def _seconds(data: dict[str, Any], name: str, otherwise: T) -> float | T:
+    if name not in data:
+        return otherwise
+    seconds = float(data[name])
+    if not 0 <= seconds <= MOST_S:
+        raise TrackError(f"malformed answer: {name} must be 0 to {MOST_S:g} seconds, got {seconds:g}")
+    return seconds
 
 
 def _facts(data: dict[str, Any]) -> VideoFacts:
