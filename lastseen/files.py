@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from lastseen.errors import OutputError
 
+MOST_STEM = 40  # characters of a name that a temporary file keeps: with more the whole can become too long
 StrPath = str | os.PathLike[str]
 # Control characters other than tabs and the ends of lines, and what reverses the direction of text;
 # surrogates stand for bytes of names that are no text.
@@ -37,14 +40,28 @@ def _escape(code: int) -> str:
 def check_writable(path: StrPath, suffixes: tuple[str, ...] = ()) -> None:
     """Raise OutputError if an output cannot be written; call it before long work."""
     target = Path(path)
-    if target.is_dir():
+    kind = _kind_of(target)
+    if stat.S_ISDIR(kind):
         raise OutputError(f"{target} is a folder; give the name of a file to write")
+    if kind and not stat.S_ISREG(kind):  # its place would be taken by a file
+        raise OutputError(f"{target} is a pipe or a device, not a file; give the name of a file to write")
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
     if not os.access(target.parent, os.W_OK):
         raise OutputError(f"{target}: the folder {target.parent} cannot be written to")
     if suffixes and target.suffix.lower() not in suffixes:
         raise OutputError(f"{target}: choose a name that ends in {' or '.join(suffixes)}")
+
+
+def _kind_of(target: Path) -> int:
+    """Its `st_mode`; 0 if there is nothing."""
+    try:
+        return target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except (OSError, ValueError) as error:  # too long, or not a name at all
+        reason = str(getattr(error, "strerror", None) or error).lower()
+        raise OutputError(f"{target} cannot be written: {reason}; choose another name") from None
 
 
 def check_apart(outputs: Iterable[tuple[str, StrPath]], inputs: Iterable[StrPath] = ()) -> None:
@@ -79,7 +96,7 @@ def _same_for_all_names(path: StrPath) -> list[object]:
 def whole_file(path: StrPath) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it on success and removed on failure."""
     target = Path(path)
-    building = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+    building = target.with_name(f".{target.stem[:MOST_STEM]}.{os.getpid()}.part{target.suffix}")
     try:
         yield building
         sync(building)
@@ -96,6 +113,19 @@ def write_whole(path: StrPath, content: bytes) -> None:
         building.write_bytes(content)
         if building.stat().st_size != len(content):
             raise OSError("only a part of it could be written; check the disk")
+
+
+def regular_bytes(path: Path, most: int) -> bytes:
+    """The content of an input; OSError unless it is a regular file of at most so many bytes.
+
+    A pipe may wait for its writer for ever, and a device may have no end.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.EINVAL, "is a pipe or a device, not a file")
+    if found.st_size > most:
+        raise OSError(errno.EFBIG, f"is larger than {most >> 20} MiB")
+    return path.read_bytes()
 
 
 def sync(path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lastseen.files import regular_bytes
 from lastseen.model import BackboneConfig, SimilarityConfig, TrainedConfig, VQLoCConfig
 from lastseen.plain import check_fields
 
@@ -112,9 +113,7 @@ def _check_ranges(values: Mapping[str, Any]) -> None:
 def json_in(file: Path) -> Any:
     """ValueError if it cannot be read as JSON."""
     try:
-        if file.stat().st_size > MOST_JSON_BYTES:
-            raise ValueError(f"larger than {MOST_JSON_BYTES} bytes")
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(regular_bytes(file, MOST_JSON_BYTES))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror or error}") from None
     except RecursionError:

@@ -1,15 +1,18 @@
 """The product as it is installed: a wheel, an empty folder, the demo."""
 
+import email
 import json
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import lastseen
 from lastseen.evaluate.metrics import compare
 from lastseen.track import ResponseTrack
 
@@ -41,6 +44,19 @@ def installed(tmp_path_factory) -> Path:
     ]
     subprocess.run(install, check=True, capture_output=True)
     return python.parent
+
+
+def test_the_wheel_is_typed_and_small_enough_for_package_indexes(installed):
+    (wheel,) = installed.parents[1].glob("lastseen-*.whl")
+    assert wheel.stat().st_size < 100e6
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert {"lastseen/py.typed", "lastseen_synth/py.typed"} <= set(names)
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        said = email.message_from_string(archive.read(metadata).decode())
+    assert said["Version"] == lastseen.__version__
+    assert said["License-Expression"] == "Apache-2.0"
+    assert "Typing :: Typed" in said.get_all("Classifier")
 
 
 def test_the_installed_wheel_finds_the_demo_from_an_empty_folder(installed, tmp_path):

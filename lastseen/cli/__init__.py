@@ -65,6 +65,9 @@ def _main() -> NoReturn:
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
             _discard_output()
             _fail(f"cannot print: {error.strerror}; what was written to files is there")
+        if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+            advice = "check the name, the disk and who may read and write there"
+            _fail(f"{error.filename}: {error.strerror.lower()}; {advice}")
         _fail(f"internal error, please report it ({_first_line(error)}); 'lastseen -v ...' tells where")
     if status == INTERRUPTED:
         _fail("interrupted", INTERRUPTED)

@@ -68,7 +68,10 @@ def find(
     ] = False,
     at: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="PICTURE is a video: look at it there. Left out: at VIDEO."),
+        typer.Option(
+            metavar="SECONDS",
+            help="PICTURE is a video: take its picture at this moment. Without PICTURE: that of VIDEO.",
+        ),
     ] = None,
     before: Annotated[
         str | None,
@@ -94,17 +97,18 @@ def find(
         typer.Option("--in", metavar="NAME", help="Only this video of the index; repeatable."),
     ] = None,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Index: run the exact model on every frame.")
+        bool, typer.Option("--exhaustive", help="Index: run the model on every frame.")
     ] = False,
     candidates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Index: clips that the exact model looks at first.")
+        int, typer.Option(metavar="N", min=1, help="Index: number of clips that the model searches first.")
     ] = 24,
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
     masks: Masks = False,
     threshold: Annotated[
-        float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
+        float | None,
+        typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Lowest score that counts as seen."),
     ] = None,
     device: Device = None,
     engine: EngineName = None,
@@ -199,7 +203,7 @@ def _ask_video(
     quiet: bool,
     tells_so_far: bool,
 ) -> _Said:
-    from lastseen.index.answers import SCHEMA
+    from lastseen.formats.answer_json import ANSWERS_SCHEMA
     from lastseen.render import answer_dict, answer_text, unreadable_words
     from lastseen.video import Video
 
@@ -218,7 +222,7 @@ def _ask_video(
         texts += [head + line for line in answer_text(shown).splitlines()]
     content = things[0]["answers"][0]
     if request.things:
-        content = {"schema": SCHEMA, "index": None, "model": localizer.model.title, "things": things}
+        content = {"schema": ANSWERS_SCHEMA, "index": None, "model": localizer.model.title, "things": things}
     note = unreadable_words(answers[0].unreadable_s) if answers[0].unreadable_s and not quiet else ""
 
     def write() -> Written:

@@ -28,9 +28,11 @@ from lastseen.datasets import (
     VisualCrop,
 )
 from lastseen.errors import AnnotationError, LastSeenError, TrackError
+from lastseen.files import regular_bytes
 from lastseen.track import ResponseTrack
 
 DEFAULT_FPS = 5.0
+MOST_JSON_BYTES = 2**31  # of annotations and predictions: of all of Ego4D they are a quarter of it
 T = TypeVar("T")
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v")
 
@@ -123,13 +125,15 @@ def last_occurrence(occurrences: Iterable[ResponseTrack], end_frame: int) -> Res
 def read_json(path: Path, error: type[LastSeenError]) -> Any:
     """The file's JSON, or `error` with one line that says why there is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_bytes(path, MOST_JSON_BYTES).decode()
         if not text.strip():
             raise ValueError("the file is empty")
         return json.loads(text)
     except FileNotFoundError:
         raise error(f"{path}: no such file") from None
-    except (OSError, ValueError, RecursionError) as problem:
+    except OSError as problem:
+        raise error(f"{path}: {str(problem.strerror).lower()}; give a JSON file") from None
+    except (ValueError, RecursionError) as problem:
         raise error(f"{path}: cannot be read as JSON: {problem}") from None
 
 

@@ -43,6 +43,7 @@ def run_benchmark(
     """
     out = Path(out)
     check_writable(out, (".json",))
+    check_writable(_journal_of(out))
     check_apart([("", out), ("", _journal_of(out))], [annotations.path])
     if out.exists():
         raise OutputError(f"{out} exists; remove it or choose another name (nothing was run)")

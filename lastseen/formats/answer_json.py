@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lastseen.answer import Answer, VideoFacts, VideoInfo
 from lastseen.errors import TrackError
@@ -20,7 +20,9 @@ from lastseen.track import SCHEMA as TRACK_SCHEMA
 from lastseen.video import ROUNDING_S, Video
 
 SCHEMA = "lastseen/answer@1"
+ANSWERS_SCHEMA = "lastseen/answers@1"  # of several things, or of an index: answers by thing
 MOST_S = 1e10  # of a video: three centuries
+T = TypeVar("T")
 
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
@@ -59,7 +61,37 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
     `video` stands in for what the JSON says of it. Answers of version 0.1 have no frame rate: the video
     is looked up where it was.
     """
+    return answer_of(parsed(text), video)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One answer of all that `lastseen find --json` printed."""
+
+    thing: str | None  # its name, if it was given one
+    video: str  # its name in the index, or the file's
+    data: Any  # for `answer_of`
+
+
+def entries(text: str) -> list[Entry]:
+    """The answers in what `lastseen find --json` printed; of each thing the latest first."""
     data = parsed(text)
+    if not isinstance(data, dict) or data.get("schema") != ANSWERS_SCHEMA:
+        return [Entry(None, _video_name(data), data)]
+    try:
+        given = [(thing["thing"], answer) for thing in data["things"] for answer in thing["answers"]]
+    except (KeyError, TypeError) as error:
+        raise TrackError(f"malformed answers: {shown_error(error)}") from None
+    return [Entry(str(thing), _video_name(answer), answer) for thing, answer in given]
+
+
+def _video_name(data: Any) -> str:
+    known = data if isinstance(data, dict) else {}
+    return str(known.get("name") or Path(str(known.get("video", ""))).name)
+
+
+def answer_of(data: Any, video: Video | None = None) -> Answer:
+    """As `parse_answer`, from what JSON holds."""
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == TRACK_SCHEMA:
         if video is None:
@@ -75,21 +107,20 @@ def parse_answer(text: str, video: Video | None = None) -> Answer:
             sightings=tracks,
             best_guess=guess,
             model=str(data.get("model", "")),
-            unreadable_s=float(data.get("unreadable", 0)),
-            searched_to_s=_searched(data),
+            unreadable_s=_seconds(data, "unreadable", 0.0),
+            searched_to_s=_seconds(data, "searched", None),  # answers of before do not say
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TrackError(f"malformed answer: {shown_error(error)}") from None
 
 
-def _searched(data: dict[str, Any]) -> float | None:
-    """Where the search ended; None in answers of before, which do not say."""
-    if "searched" not in data:
-        return None
-    searched_s = float(data["searched"])
-    if not 0 <= searched_s <= MOST_S:
-        raise TrackError(f"malformed answer: searched must be 0 to {MOST_S:g} seconds, got {searched_s:g}")
-    return searched_s
+def _seconds(data: dict[str, Any], name: str, otherwise: T) -> float | T:
+    if name not in data:
+        return otherwise
+    seconds = float(data[name])
+    if not 0 <= seconds <= MOST_S:
+        raise TrackError(f"malformed answer: {name} must be 0 to {MOST_S:g} seconds, got {seconds:g}")
+    return seconds
 
 
 def _facts(data: dict[str, Any]) -> VideoFacts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastseen.errors import QueryError
 from lastseen.files import one_line
-from lastseen.formats.answer_json import answer_dict
+from lastseen.formats.answer_json import ANSWERS_SCHEMA, answer_dict
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.words import clock, guess_line, how_sure, seen_lines, unreadable_words
@@ -16,7 +16,7 @@ from lastseen.words import clock, guess_line, how_sure, seen_lines, unreadable_w
 if TYPE_CHECKING:
     from lastseen.answer import Answer
 
-SCHEMA, LIST_SCHEMA = "lastseen/answers@1", "lastseen/index-list@1"
+LIST_SCHEMA = "lastseen/index-list@1"
 
 
 def answers_dict(
@@ -29,7 +29,7 @@ def answers_dict(
         damage = [line for answer in given for line in answer.damage]
         found_any = any(a["found"] for a in answers)
         things.append({"thing": name, "found": found_any, "answers": answers, "damaged": damage})
-    return {"schema": SCHEMA, "index": index, "model": model, "things": things}
+    return {"schema": ANSWERS_SCHEMA, "index": index, "model": model, "things": things}
 
 
 def answers_text(found: Mapping[str, Sequence[Answer]], every: bool) -> str:

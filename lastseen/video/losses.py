@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 HEALED_S = 10.0  # so long after damage pictures are taken for whole, where there are no keyframes
 MOST_THREADS = 64
-# In these a packet follows the one before it, with a header of so many bytes between (Matroska may keep
-# the first bytes of all packets elsewhere). Any other distance is a hole.
+# In these a packet follows the one before it, with a header of so many bytes between (Matroska may keep the
+# first bytes of all packets elsewhere). Any other distance is a hole.
 HEADER_BYTES = {"matroska": (-16, 512), "avi": (0, 512), "flv": (16, 64)}
 # These are sent at a steady rate, so that a pause between frames is a loss.
 STEADY = ("mpegts", "mpeg", "asf", "ogg", "wtv")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from lastseen.errors import OutputError
-from lastseen.files import sync
+from lastseen.files import MOST_STEM, check_writable, sync
 
 if TYPE_CHECKING:
     from typing import Self
@@ -36,13 +36,12 @@ class VideoWriter:
         if not (width > 0 and height > 0 and 0 < fps < math.inf):
             raise ValueError(f"expected a positive size and rate, got {width} x {height} at {fps} fps")
         self._av, self.path, self.width, self.height = av, Path(path), width, height
-        if self.path.is_dir() or not self.path.parent.is_dir():
-            raise OutputError(f"{path}: cannot be a file; give a file name in a folder that exists")
+        check_writable(path)
         encoder = next((name for name in ENCODERS if name in av.codecs_available), None)
         if encoder is None:
             raise OutputError(f"{path}: this PyAV has no video encoder; reinstall it (pip install av)")
         self._rate, self._count = Fraction(fps).limit_denominator(1001), 0
-        self._part = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex[:8]}.part")
+        self._part = self.path.with_name(f".{self.path.stem[:MOST_STEM]}.{uuid.uuid4().hex[:8]}.part")
         url, options = f"file:{self._part.absolute()}", {"movflags": "+faststart"}
         self._container = av.open(url, "w", format="mp4", options=options)  # makes the file when first needed
         self._stream = stream = cast("VideoStream", self._container.add_stream(encoder, rate=self._rate))

@@ -14,6 +14,7 @@
     history.py     questions and results, from the index or from the jobs
     answers.py     routes for searches, jobs and answers
     questions.py   routes for questions
+    suggestions.py a box suggested in a photo, if a mask model is there
     server.py      create_app: assembles the application
     connections.py HTTP connections that are ended when nothing moves
     run.py         opens a socket and runs uvicorn

@@ -25,6 +25,7 @@ from lastseen.web.jobs import Jobs
 from lastseen.web.media import Settings, Shelf
 from lastseen.web.questions import question_routes
 from lastseen.web.security import Guard
+from lastseen.web.suggestions import suggestion_routes
 from lastseen.web.turns import Turns
 from lastseen.web.videos import video_routes
 from lastseen.web.work import Work
@@ -73,6 +74,7 @@ def create_app(settings: Settings, localizer: Localizer) -> FastAPI:
     app.include_router(video_routes(shelf, work, turns))
     app.include_router(answer_routes(shelf, jobs, work, history, turns))
     app.include_router(question_routes(shelf, history, turns))
+    app.include_router(suggestion_routes(shelf, localizer, turns))
     _add_page(app)
 
     @app.exception_handler(LastSeenError)

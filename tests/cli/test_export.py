@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from evidence import answer_of
 from PIL import Image
-from scenes import box_at, thing, write_scene
+from scenes import box_at, quick_localizer, thing, write_scene
 
 from lastseen.cli.outputs import Outputs
 from lastseen.errors import OutputError
 from lastseen.formats import FORMATS, write_answer
+from lastseen.localizer import Localizer
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 
@@ -33,6 +34,8 @@ def folder(tmp_path_factory):
     del old["fps"], old["duration"]
     (root / "old.json").write_text(json.dumps(old))
     (root / "gone.json").write_text(json.dumps({**old, "video": "gone.mp4"}))
+    (root / "empty.json").write_text('{"schema": "lastseen/answers@1", "things": []}')
+    (root / "odd.json").write_text('{"schema": "lastseen/answers@1", "things": [7]}')
     (root / "text.json").write_text("{ not json")
     (root / "bytes.json").write_bytes(b"\xff\xfe\x00")
     return root
@@ -41,7 +44,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_answer_goes_to_every_format(run, folder, tmp_path, name):
     status, out, err = run("export", folder / "answer.json", tmp_path / "out", "--to", name)
-    assert (status, out, err) == (0, "", "")
+    assert (status, out, err) == (0, "", f"Wrote {tmp_path / 'out'}.\n")
     assert (tmp_path / "out").stat().st_size > 60
 
 
@@ -84,12 +87,22 @@ def test_a_lone_track_or_an_old_answer_takes_its_facts_from_the_video(run, folde
         (["text.json", "out.xml"], "text.json: not JSON"),
         (["bytes.json", "out.xml"], "bytes.json: not text"),
         (["track.json", "out.xml"], "--video FILE"),
+        (["answers.json", "out.xml"], "answers about keys, mug; choose one with --thing NAME"),
+        (["answers.json", "out.xml", "--thing", "cup"], "no such answer; there are keys, mug"),
+        (
+            ["keys.json", "out.xml", "--in", "x"],
+            "--in x: there is no such answer; there are tuesday.mp4, ../",
+        ),
+        (["keys.json", "-", "--each"], "--each writes several files"),
+        (["empty.json", "out.xml"], "there is no answer in it"),
+        (["odd.json", "out.xml"], "malformed answers"),
         (["gone.json", "out.xml"], "gone.mp4 is gone; give --video FILE"),
         (["answer.json", "no/such/out.xml"], "does not exist"),
         (["answer.json", "."], "names no format"),
         (["answer.json", "out.xml", "--video", "text.json"], "text.json"),
     ],
 )
+@pytest.mark.usefixtures("answers")
 def test_a_mistake_is_one_clear_line(run, folder, monkeypatch, arguments, says):
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
@@ -99,6 +112,60 @@ def test_a_mistake_is_one_clear_line(run, folder, monkeypatch, arguments, says):
     assert err.count("\n") == 1
     assert says in err
     assert sorted(folder.iterdir()) == before
+
+
+# --- answers about several things, and in several videos ---
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
+    """As `find --json` prints them of an index."""
+    said = json.loads((folder / "answer.json").read_text())
+    days = [{**said, "name": f"{day}.mp4", "seen_at": None} for day in ("tuesday", "../monday")]
+    things = [
+        {"thing": "keys", "found": True, "answers": days},
+        {"thing": "mug", "found": True, "answers": [{**days[0], "tracks": [], "found": False}]},
+    ]
+    path = folder / "answers.json"
+    path.write_text(json.dumps({"schema": "lastseen/answers@1", "index": "index", "things": things}))
+    (folder / "keys.json").write_text(json.dumps({"schema": "lastseen/answers@1", "things": things[:1]}))
+    return path
+
+
+def test_of_answers_in_several_videos_the_latest_is_taken_and_others_can_be(run, folder, answers):
+    status, out, err = run("export", folder / "keys.json", "-", "--to", "cvat")
+    assert status == 0 and ET.fromstring(out).find("track").get("label") == "keys"
+    assert "of 2 answers the latest was taken, in tuesday.mp4" in err and err.count("\n") == 1
+    status, out, err = run("export", folder / "keys.json", "-", "--in", "../monday.mp4")
+    assert (status, err) == (0, "") and json.loads(out)["found"]
+    status, out, err = run("export", answers, "-", "--thing", "mug", "--to", "coco-results")
+    assert (status, out) == (0, "[]\n")
+
+
+def test_each_answer_can_have_a_file_of_its_own(run, answers, tmp_path):
+    status, _, err = run("export", answers, tmp_path / "all.coco.json", "--each")
+    names = ["all-keys-monday.coco.json", "all-keys-tuesday.coco.json", "all-mug-tuesday.coco.json"]
+    assert status == 0 and sorted(path.name for path in tmp_path.iterdir()) == names
+    assert all(f"{tmp_path / name}" in err for name in names)
+    assert f"nothing was found, so {tmp_path / names[2]} has no boxes" in err
+    assert not list(tmp_path.parent.glob("monday*"))
+
+
+@pytest.mark.usefixtures("one_thread", "remembered")
+def test_what_is_asked_of_an_index_can_be_exported(run, folder, tmp_path, monkeypatch):
+    """The JSON as it is printed, not as a test thinks that it is."""
+    localizer = quick_localizer()
+    monkeypatch.setattr(Localizer, "from_pretrained", lambda *_, **__: localizer)
+    picture, index = tmp_path / "thing.png", tmp_path / "index"
+    Image.fromarray(thing()).save(picture)
+    assert run("index", folder / "walk.mp4", "--index", index, "-q")[0] == 0
+    for words in ([picture], ["--thing", f"keys={picture}"], [picture, folder / "walk.mp4"]):
+        where = () if folder / "walk.mp4" in words else ("--index", index)
+        status, out, _ = run("find", *words, *where, "--json", "-q")
+        (tmp_path / "said.json").write_text(out)
+        assert status == 0
+        status, out, err = run("export", tmp_path / "said.json", "-", "--to", "csv")
+        assert (status, err) == (0, "") and "walk.mp4" in out and out.count("\n") > 3, words
 
 
 # --- what find writes ---
