@@ -66,7 +66,7 @@ class Index(IndexFolder):
 
     def ask(
         self,
-        query: Query,
+        query: Query | str | os.PathLike[str],
         *,
         videos: Sequence[IndexedVideo] | None = None,
         before: float | None = None,
@@ -97,7 +97,7 @@ class Index(IndexFolder):
 
     def ask_many(
         self,
-        queries: Mapping[str, Query],
+        queries: Mapping[str, Query | str | os.PathLike[str]],
         *,
         videos: Sequence[IndexedVideo] | None = None,
         before: float | None = None,
@@ -114,11 +114,12 @@ class Index(IndexFolder):
         of the first pass.
         """
         from lastseen.index.search import CANDIDATES, search
+        from lastseen.query import as_query
 
         return search(
             self,
             self.localizer,
-            queries,
+            {name: as_query(query) for name, query in queries.items()},
             videos=videos,
             before=before,
             every=every,
