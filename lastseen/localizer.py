@@ -15,10 +15,11 @@ from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.engine import default_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
+from lastseen.files import StrPath
 from lastseen.model import EncodedQuery, TrainedModel, TrainingFreeModel
 from lastseen.procedure import Published, Standard
 from lastseen.progress import ENCODED, LOCALIZED, SEARCHING, Tell, Tracker
-from lastseen.query import Footage, Query
+from lastseen.query import Footage, Query, as_query, as_video
 from lastseen.refine import Mask
 from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
@@ -90,22 +91,26 @@ class Localizer(ModelRunner):
             made.load_segmenter()  # at once: missing weights must not show after a long search
         return made
 
-    def locate(self, video: Video, query: Query, progress: Tell | None = None) -> ResponseTrack | None:
+    def locate(
+        self, video: Video | StrPath, query: Query | StrPath, progress: Tell | None = None
+    ) -> ResponseTrack | None:
         """When and where the thing was last seen before `query.asked_at`; None if it was not seen."""
         return self.ask(video, query, progress).last
 
-    def locate_all(self, video: Video, query: Query, progress: Tell | None = None) -> list[ResponseTrack]:
+    def locate_all(
+        self, video: Video | StrPath, query: Query | StrPath, progress: Tell | None = None
+    ) -> list[ResponseTrack]:
         """All sightings before `query.asked_at`, in time order."""
         return list(self.ask(video, query, progress).sightings)
 
     def ask(
         self,
-        video: Video,
-        query: Query,
+        video: Video | StrPath,
+        query: Query | StrPath,
         progress: Tell | None = None,
         preliminary: Callable[[Answer], None] | None = None,
     ) -> Answer:
-        """The full answer: all sightings, or else the best guess, and the score curve.
+        """The full answer: all sightings, or else the best guess, and the score curve. Names of files do.
 
         `progress` is called with a Progress again and again, `preliminary` once, with what the first pass
         over the video says; refinement may still change that.
@@ -114,17 +119,18 @@ class Localizer(ModelRunner):
 
     def ask_many(
         self,
-        video: Video,
-        queries: Sequence[Query],
+        video: Video | StrPath,
+        queries: Sequence[Query | StrPath],
         progress: Tell | None = None,
         preliminary: Callable[[Answer], None] | None = None,
     ) -> list[Answer]:
         """As `ask`, for several queries; the video is decoded and encoded once. `preliminary` is called for
         each."""
-        ends = [self.frames_searched(video, query) for query in queries]
+        video, asked = as_video(video), [as_query(query) for query in queries]
+        ends = [self.frames_searched(video, query) for query in asked]
         tracker = Tracker(progress, self.speeds)
         here, plans = self.tracked_by(tracker), self._plans(tracker, ends)
-        encoded = [here.encode_query(query) for query in queries]
+        encoded = [here.encode_query(query) for query in asked]
         unreadable = Unreadable(video, max(ends))
         predictions = here._first_pass(video, encoded, ends, tracker, unreadable)
         missing_s = (unreadable.count + max(ends) - max(map(len, predictions))) / self.fps
@@ -132,10 +138,10 @@ class Localizer(ModelRunner):
             plan.expect(Evidence.of(of_query))
         if preliminary is not None:
             tracker.tell()
-            for query, of_query in zip(queries, predictions):
+            for query, of_query in zip(asked, predictions):
                 preliminary(self.preliminary_answer(video, query, of_query, unreadable_s=missing_s))
         refined = here._refine(video, encoded, predictions, plans)
-        said = zip(queries, predictions, refined)
+        said = zip(asked, predictions, refined)
         return [self.answer(video, *of_query, unreadable_s=missing_s) for of_query in said]
 
     def refine(

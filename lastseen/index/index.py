@@ -67,7 +67,7 @@ class Index(IndexFolder):
 
     def ask(
         self,
-        query: Query,
+        query: Query | str | os.PathLike[str],
         *,
         videos: Sequence[IndexedVideo] | None = None,
         before: float | None = None,
@@ -98,7 +98,7 @@ class Index(IndexFolder):
 
     def ask_many(
         self,
-        queries: Mapping[str, Query],
+        queries: Mapping[str, Query | str | os.PathLike[str]],
         *,
         videos: Sequence[IndexedVideo] | None = None,
         before: float | None = None,
@@ -115,11 +115,12 @@ class Index(IndexFolder):
         of the first pass.
         """
         from lastseen.index.search import CANDIDATES, search
+        from lastseen.query import as_query
 
         return search(
             self,
             self.localizer,
-            queries,
+            {name: as_query(query) for name, query in queries.items()},
             videos=videos,
             before=before,
             every=every,
