@@ -33,11 +33,11 @@ DECODERS = {  # codec -> PyAV's names of its decoders
     "av1": ("libdav1d", "av1", "libaom-av1"),
 }
 SETTINGS = {
-    "LASTSEEN_DEVICE": "where to compute, like --device",
-    "LASTSEEN_ENGINE": "what computes, like --engine",
+    "LASTSEEN_DEVICE": "the device, like --device",
+    "LASTSEEN_ENGINE": "the engine, like --engine",
     "LASTSEEN_WEIGHTS": "the model folder, like --weights",
     "LASTSEEN_INDEX": "the folder of the index, like --index",
-    "LASTSEEN_TOKEN": "what others must bring to the page, like --token",
+    "LASTSEEN_TOKEN": "the token that requests to the page need, like --token",
     "LASTSEEN_MODELS": "the folder of models that 'lastseen models add' added",
 }
 SCARCE_BYTES, LITTLE_BYTES = 200e6, 2e9

@@ -68,7 +68,10 @@ def find(
     ] = False,
     at: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="PICTURE is a video: look at it there. Left out: at VIDEO."),
+        typer.Option(
+            metavar="SECONDS",
+            help="PICTURE is a video: take its picture at this moment. Without PICTURE: that of VIDEO.",
+        ),
     ] = None,
     before: Annotated[
         str | None,
@@ -94,17 +97,18 @@ def find(
         typer.Option("--in", metavar="NAME", help="Only this video of the index; repeatable."),
     ] = None,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Index: run the exact model on every frame.")
+        bool, typer.Option("--exhaustive", help="Index: run the model on every frame.")
     ] = False,
     candidates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Index: clips that the exact model looks at first.")
+        int, typer.Option(metavar="N", min=1, help="Index: number of clips that the model searches first.")
     ] = 24,
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
     masks: Masks = False,
     threshold: Annotated[
-        float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
+        float | None,
+        typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Lowest score that counts as seen."),
     ] = None,
     device: Device = None,
     engine: EngineName = None,

@@ -101,31 +101,38 @@ def add(
         str,
         typer.Option(
             metavar="full|compact",
-            help="Keep all features, or under 0.5 GB an hour and decode the promising seconds again.",
+            help="full: all features. compact: under 0.5 GB an hour; promising seconds are decoded again.",
         ),
     ] = "full",
     follow: Annotated[
-        bool, typer.Option("--follow", help="The file is still being written: go on until it stops growing.")
+        bool,
+        typer.Option("--follow", help="The file is still being written: read on until it stops growing."),
     ] = False,
     settle: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.0, help="With --follow: it has stopped after so long.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="With --follow: time without growth after which the file is complete.",
+        ),
     ] = 10.0,
     keep_hours: Annotated[
         float | None,
-        typer.Option(metavar="H", min=0.0, help="Streams and --follow: forget what is older than that."),
+        typer.Option(metavar="H", min=0.0, help="Streams and --follow: remove what is older."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", min=0.0, help="Streams: record for so long.")
+        float | None, typer.Option(metavar="M", min=0.0, help="Streams: stop after M minutes.")
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Only the I-th of N parts of the list, for many machines."),
+        typer.Option(metavar="I/N", help="Only part I of N of the list, to share the work between machines."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to call it (default: the file's name).")
+        str | None, typer.Option(metavar="NAME", help="Name of the video (default: the file's).")
     ] = None,
     recorded: Annotated[
-        str | None, typer.Option(metavar="DATE", help="When it began (default: as the file says).")
+        str | None,
+        typer.Option(metavar="DATE", help="When the recording began (default: what the file says)."),
     ] = None,
     weights: Weights = None,
     device: Device = None,
@@ -141,7 +148,7 @@ def add(
 
     Example: lastseen index walk.mp4 holiday/ --keep compact
 
-    Stopped? The same command goes on where it was. What is there already costs nothing.
+    If it was stopped, the same command resumes. Videos that are in the index are skipped.
     """
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import checked_date, expanded
