@@ -86,14 +86,11 @@ def _shown(what: str | None) -> Iterator[Bar]:
     from rich.text import Text
 
     class TimeLeft(ProgressColumn):
-        max_refresh = 0.5
-
         def render(self, task: Task) -> Text:
-            ends = task.fields["ends"]
-            if ends is None or task.finished:
+            left_s = task.fields["left_s"]
+            if left_s is None:
                 return Text("")
-            left = timedelta(seconds=max(0, round(ends - time.monotonic())))
-            return Text(f"{left} left", style="progress.remaining")
+            return Text(f"{timedelta(seconds=round(left_s))} left", style="progress.remaining")
 
     class Live(Rows):
         line = ""
@@ -120,12 +117,10 @@ def _shown(what: str | None) -> Iterator[Bar]:
                 self._end_rows()
                 title = one_line(self.what or told.phase)
                 self._rows[told.phase] = self.live.add_task(
-                    "", total=None, title=title, unit=told.unit, ends=None
+                    "", total=None, title=title, unit=told.unit, left_s=None
                 )
-            ends = None if told.left_s is None else time.monotonic() + told.left_s
-            self.live.update(
-                self._rows[told.phase], completed=told.done, total=told.total, unit=told.unit, ends=ends
-            )
+            shown: dict[str, Any] = {"unit": told.unit, "left_s": told.left_s}
+            self.live.update(self._rows[told.phase], completed=told.done, total=told.total, **shown)
 
         def say(self, line: str) -> None:
             self._start()
@@ -142,7 +137,7 @@ def _shown(what: str | None) -> Iterator[Bar]:
         def _end_rows(self) -> None:
             """Only the phase that is going on says what is left of all."""
             for row in self._rows.values():
-                self.live.update(row, ends=None)
+                self.live.update(row, left_s=None)
 
         def stop(self) -> None:
             if self._streams is not None:
