@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
     from lastseen.progress import Tell
     from lastseen.query import Query
+    from lastseen.video import Video
 
 
 class Index(IndexFolder):
@@ -46,7 +47,7 @@ class Index(IndexFolder):
 
     def add(
         self,
-        video: str | os.PathLike[str],
+        video: Video | str | os.PathLike[str],
         *,
         keep: str = FULL,
         name: str | None = None,
@@ -61,8 +62,9 @@ class Index(IndexFolder):
         """
         from lastseen.index.record import add_file
 
+        path = os.fspath(video if isinstance(video, str | os.PathLike) else video.path)
         return add_file(
-            self, self.localizer, os.fspath(video), keep=keep, name=name, recorded=recorded, progress=progress
+            self, self.localizer, path, keep=keep, name=name, recorded=recorded, progress=progress
         )
 
     def ask(
