@@ -101,7 +101,7 @@ def add(
         str,
         typer.Option(
             metavar="full|small|compact",
-            help="full: all features. small: in few bits, 1 GB an hour. compact: half of that; decodes again.",
+            help="full: all features. small: in few bits, 1 GB an hour. compact: .5 GB; decodes again.",
         ),
     ] = "full",
     follow: Annotated[
