@@ -303,7 +303,7 @@ def remove(
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove videos from the index; their files stay where they are.
+    """Remove videos from the index, and what is kept about them; their files stay where they are.
 
     Example: lastseen index remove walk.mp4
     """
