@@ -24,7 +24,8 @@ from lastseen.refine import Mask
 from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
 from lastseen.rule import Rule
-from lastseen.runner import ModelRunner
+from lastseen.runner import ModelRunner, SoFar
+from lastseen.seen_so_far import SeenSoFar
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
@@ -112,8 +113,9 @@ class Localizer(ModelRunner):
     ) -> Answer:
         """The full answer: all sightings, or else the best guess, and the score curve. Names of files do.
 
-        `progress` is called with a Progress again and again, `preliminary` once, with what the first pass
-        over the video says; refinement may still change that.
+        `progress` is called with a Progress again and again. `preliminary` is called when the first pass over
+        the video is done, with what it says, and in a long one also with what was seen so far; refinement may
+        still change that.
         """
         return self.ask_many(video, [query], progress, preliminary)[0]
 
@@ -125,21 +127,22 @@ class Localizer(ModelRunner):
         preliminary: Callable[[Answer], None] | None = None,
     ) -> list[Answer]:
         """As `ask`, for several queries; the video is decoded and encoded once. `preliminary` is called for
-        each."""
+        each: `Answer.query` says for which."""
         video, asked = as_video(video), [as_query(query) for query in queries]
         ends = [self.frames_searched(video, query) for query in asked]
         tracker = Tracker(progress, self.speeds)
         here, plans = self.tracked_by(tracker), self._plans(tracker, ends)
         encoded = [here.encode_query(query) for query in asked]
         unreadable = Unreadable(video, max(ends))
-        predictions = here._first_pass(video, encoded, ends, tracker, unreadable)
+        so_far = None if preliminary is None else SeenSoFar(self.first_answer, video, asked, preliminary)
+        predictions = here._first_pass(video, encoded, ends, tracker, unreadable, so_far)
         missing_s = (unreadable.count + max(ends) - max(map(len, predictions))) / self.fps
         for plan, of_query in zip(plans, predictions):
             plan.expect(Evidence.of(of_query))
         if preliminary is not None:
             tracker.tell()
             for query, of_query in zip(asked, predictions):
-                preliminary(self.preliminary_answer(video, query, of_query, unreadable_s=missing_s))
+                preliminary(self.first_answer(video, query, of_query, missing_s))
         refined = here._refine(video, encoded, predictions, plans)
         said = zip(asked, predictions, refined)
         return [self.answer(video, *of_query, unreadable_s=missing_s) for of_query in said]
@@ -177,13 +180,8 @@ class Localizer(ModelRunner):
             for number, end in enumerate(ends)
         ]
 
-    def preliminary_answer(
-        self,
-        video: VideoInfo,
-        query: Query | None,
-        predictions: FramePredictions,
-        *,
-        unreadable_s: float = 0.0,
+    def first_answer(
+        self, video: VideoInfo, query: Query, predictions: FramePredictions, unreadable_s: float = 0.0
     ) -> Answer:
         """What the first pass says, before any refinement."""
         skipped = {step.name for step in self.rule.refinement}
@@ -243,11 +241,12 @@ class Localizer(ModelRunner):
         ends: Sequence[int],
         tracker: Tracker,
         unreadable: Unreadable,
+        so_far: SoFar | None = None,
     ) -> list[FramePredictions]:
         tracker.plan(SEARCHING, "video", {ENCODED: max(ends), LOCALIZED: sum(ends)})
         tracker.begin(SEARCHING, "video", ENCODED)
         pieces = self.encoded(video, 0, max(ends), unreadable)
-        predictions = self.predict_encoded(video, pieces, queries, ends)
+        predictions = self.predict_encoded(video, pieces, queries, ends, so_far)
         tracker.finish(SEARCHING, "video")
         return predictions
 

@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -30,6 +31,8 @@ from lastseen.video.unreadable import Unreadable
 
 SEGMENTED_AT_ONCE = 16  # on a GPU
 CLIPS_AT_ONCE = 16  # on a GPU; one by one on the CPU, which is as fast there
+
+SoFar = Callable[[Callable[[], list[FramePredictions]]], None]
 
 
 class ModelRunner:
@@ -112,9 +115,13 @@ class ModelRunner:
         features: Iterable[Tensor],
         queries: Sequence[list[EncodedQuery]],
         ends: Sequence[int],
+        so_far: SoFar | None = None,
     ) -> list[FramePredictions]:
         """As `predict`, from features (`encoded`) in pieces of any length and encoded views (`encode_query`);
-        each query is searched for in the frames before its entry in `ends`."""
+        each query is searched for in the frames before its entry in `ends`.
+
+        `so_far` is called after each clip with a function that gives the predictions until then.
+        """
         found = [FrameBuffer(end, self.device) for end in ends]
         here = (piece.to(self.device) for piece in features)  # moved once for all queries
         for start, run, first, last in self.clips(here, self.clips_at_once):
@@ -123,6 +130,11 @@ class ModelRunner:
                     for part in self._localized(run, views, first, last, end - start):
                         one.add(part.boxes, part.logits)
                         self._tracker.did(LOCALIZED, len(part.logits))
+            if so_far is not None:
+                so_far(partial(self._predictions, footage, found))
+        return self._predictions(footage, found)
+
+    def _predictions(self, footage: Footage, found: Sequence[FrameBuffer]) -> list[FramePredictions]:
         letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(

@@ -16,7 +16,7 @@ ROWS = [
     ["answer", "refine"],
     ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
-    ["runner"],
+    ["runner", "seen_so_far"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
