@@ -10,6 +10,7 @@ from benchmarks.scale.constants import FRAMES_AN_HOUR, Corpus, Given, Measured, 
 
 HOURS_A_MONTH = 730.0
 GB = 1e9
+SCALE_BYTES = 2  # of a compact token, beside one byte for each channel
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Model:
 
     def scan_core_s(self, hours: float) -> float:
         return hours * self.samples.score_hour_core_s
+
+    def scan_operations(self, hours: float) -> float:
+        """Multiplications and additions: each token with each vector of the query."""
+        channels = self.measured.compact_frame_bytes / self.samples.raw["tokens_a_frame"] - SCALE_BYTES
+        return 2 * hours * self.samples.tokens_an_hour * self.samples.raw["query_vectors"] * channels
 
     def machines_for_memory(self, hours: float) -> int:
         """The fewest whose memory holds the tokens of all hours."""

@@ -14,7 +14,7 @@ SHOWN = (0.05, 0.5, 0.8)  # loads in the table; the plot has all
 
 def figure(value: float) -> str:
     """Two significant digits, three above a hundred."""
-    for name, size in (("trillion", 1e12), ("million", 1e6)):
+    for name, size in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
         if value >= size:
             return f"{float(f'{value / size:.3g}'):,g} {name}"
     if value >= 100:
@@ -157,7 +157,7 @@ def limits_table(model: Model) -> str:
             f"{figure(given.target_s / model.measured.gpu_exhaustive_hour_s)} hours",
         ),
         (
-            "every second question has a later wrong sighting, if nothing but the score decides",
+            "every second question has a later wrong sighting",
             f"{figure(model.hours_until_wrong())} hours",
         ),
         ("cores that decode for one indexing GPU", figure(model.decoding_cores_a_gpu())),
@@ -168,6 +168,7 @@ def limits_table(model: Model) -> str:
     ]
     rows += [
         ("tokens that one core scores in a second", f"{figure(model.compact_gb(1) / hour)} GB"),
+        ("operations that it does for them", f"{figure(model.scan_operations(1) / hour)} a second"),
         ("tokens of a million hours", figure(million * model.samples.tokens_an_hour)),
         (
             f"slowest of {figure(widest)} machines against the median, by the clock of a busy machine",
