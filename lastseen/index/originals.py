@@ -139,7 +139,10 @@ def doubted_date(source: Video, recorded: float | None) -> str | None:
         return None
     written = source.path.stat().st_mtime
     if not believable(written - source.duration_s):
-        says, instead = f"was written on {local(written):%Y-%m-%d}", "dated as if it had been recorded just now"
+        says, instead = (
+            f"was written on {local(written):%Y-%m-%d}",
+            "dated as if it had been recorded just now",
+        )
     elif found:
         says, instead = f"was recorded on {local(found[0]):%Y-%m-%d}", "dated by when it was written"
     else:
