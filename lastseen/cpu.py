@@ -47,7 +47,7 @@ class Cpu:
         """
         if self.flags is None:
             return None
-        return "openvino-bf16" if not self.flags.isdisjoint(X86_BFLOAT16) else "torch-fp32"
+        return "openvino-bf16" if not self.flags.isdisjoint(X86_BFLOAT16) else "torch-fp32-grouped"
 
 
 def this_cpu(system: str | None = None) -> Cpu:

@@ -76,6 +76,13 @@ def drag(page, selector: str, box: Box, size: tuple[int, int]) -> None:
     page.mouse.up()
 
 
+def give_whole(page, path) -> None:
+    """A picture that is the thing, all of it."""
+    page.set_input_files("#choose", path)
+    page.wait_for_selector("#mark:not([hidden]) #whole:not(:checked)")
+    page.check("#whole")
+
+
 def find(page) -> None:
     page.wait_for_selector("#find:enabled")
     page.click("#find")

@@ -23,6 +23,15 @@ def nobodys_home(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_engine():
+    """The same engine on every machine: OpenVINO would convert a network for each size of video."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lastseen.engine.why_no_openvino", lambda: "tests name it where they mean it")
+        patch.setenv("LASTSEEN_ENGINE", "torch-fp32-grouped")  # of other processes
+        yield
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """For many small tensors: threads would only wait for each other."""
@@ -45,18 +54,19 @@ def remembered(monkeypatch, features_by_picture):
     """
     real, memory = Backbone.forward, features_by_picture
 
-    def forward(self, pictures):
+    def forward(self, pictures, groups=None):
         if self.training or pictures.requires_grad or pictures.device.type != "cpu":
-            return real(self, pictures)
+            return real(self, pictures, groups)
         if not hasattr(self, "digest_for_tests"):
             self.digest_for_tests = (
                 repr(self.config),
                 digest(torch.stack([p.sum() for p in self.parameters()])),
             )
-        keys = [(self.digest_for_tests, tuple(picture.shape), digest(picture)) for picture in pictures]
+        made_by = self.digest_for_tests, groups, tuple(pictures.shape[1:])
+        keys = [(*made_by, digest(picture)) for picture in pictures]
         new = {key: picture for key, picture in zip(keys, pictures) if key not in memory}
         if new:
-            memory.update(zip(new, real(self, torch.stack(list(new.values())))))
+            memory.update(zip(new, real(self, torch.stack(list(new.values())), groups)))
         return torch.stack([memory[key] for key in keys])
 
     monkeypatch.setattr(Backbone, "forward", forward)

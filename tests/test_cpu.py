@@ -25,10 +25,10 @@ MAC_INTEL = (
     [
         (parse_cpuinfo(ZEN4), "AMD EPYC 9454", ["AVX2", "AVX-512", "bfloat16"], "openvino-bf16"),
         (parse_cpuinfo(XEON), "Xeon", ["AVX2", "AVX-512", "AMX", "bfloat16"], "openvino-bf16"),
-        (parse_cpuinfo(HASWELL), "Core i5", ["AVX2"], "torch-fp32"),
-        (parse_cpuinfo(GRAVITON), platform.machine(), ["bfloat16"], "torch-fp32"),
-        (parse_sysctl(M2), "Apple M2", ["bfloat16"], "torch-fp32"),
-        (parse_sysctl(MAC_INTEL), "Intel(R) Core(TM) i7", ["AVX2"], "torch-fp32"),
+        (parse_cpuinfo(HASWELL), "Core i5", ["AVX2"], "torch-fp32-grouped"),
+        (parse_cpuinfo(GRAVITON), platform.machine(), ["bfloat16"], "torch-fp32-grouped"),
+        (parse_sysctl(M2), "Apple M2", ["bfloat16"], "torch-fp32-grouped"),
+        (parse_sysctl(MAC_INTEL), "Intel(R) Core(TM) i7", ["AVX2"], "torch-fp32-grouped"),
     ],
 )
 def test_each_system_tells_it_in_its_own_words(found, name, features, engine):
@@ -68,6 +68,6 @@ def test_doctor_names_what_matters_and_the_engine(monkeypatch):
     assert doctor.check_cpu().state == doctor.NOTE
     assert doctor.check_cpu().advice
     monkeypatch.setattr(doctor, "this_cpu", lambda: parse_sysctl(M2))
-    assert doctor.check_cpu().found == "Apple M2 with bfloat16; its fastest engine is torch-fp32"
+    assert doctor.check_cpu().found == "Apple M2 with bfloat16; its fastest engine is torch-fp32-grouped"
     monkeypatch.setattr(doctor, "this_cpu", lambda: Cpu("A Chip", None))
     assert doctor.check_cpu().found == "A Chip; what it supports is unknown on this system"

@@ -4,14 +4,14 @@ import builtins
 import importlib
 import json
 import sys
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 
-from lastseen import doctor, weights
+from lastseen import doctor, engine, weights
+from lastseen.cpu import Cpu
 from lastseen.doctor import NOTE, OK, PROBLEM, examine
-from lastseen.engine import devices
+from lastseen.engine import devices, openvino
 from lastseen.model.backbone import BackboneConfig
 from lastseen.model.vqloc import VQLoC, VQLoCConfig
 
@@ -38,7 +38,7 @@ def test_a_healthy_machine(run):
     found = {finding["name"]: finding["found"] for finding in report["findings"]}
     assert torch.__version__ in found["torch"]
     assert "h264" in found["codecs"]
-    assert "sha256" in found["weights"]
+    assert "checksums verified" in found["weights"]
 
 
 def test_in_words_and_with_status_1_if_something_is_broken(run, monkeypatch):
@@ -186,7 +186,14 @@ def test_a_graphics_card_is_listed(monkeypatch):
 
 def test_the_engine_is_named(monkeypatch):
     monkeypatch.setattr(devices, "best_device", lambda: torch.device("cpu"))
-    assert state("engine")[1].startswith("torch-fp32 is used")
+    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
+    monkeypatch.setattr(doctor, "this_cpu", lambda: Cpu("old", frozenset({"sse2", "avx2"})))
+    assert state("engine")[:2] == (OK, "torch-fp32-grouped is used: the fastest without bfloat16 in the CPU")
+    monkeypatch.setattr(doctor, "this_cpu", lambda: Cpu("new", frozenset({"sse2", "avx512_bf16"})))
+    assert "lastseen[openvino]" in state("engine")[2]
+    for module in (openvino, engine):
+        monkeypatch.setattr(module, "why_no_openvino", lambda: None)
+    assert state("engine")[1].startswith("openvino-bf16 is used: OpenVINO ")
     monkeypatch.setenv("LASTSEEN_ENGINE", "torch-bf16")
     assert state("engine")[1].startswith("torch-bf16 is used")
     monkeypatch.setenv("LASTSEEN_ENGINE", "steam")
@@ -194,11 +201,8 @@ def test_the_engine_is_named(monkeypatch):
 
 
 def test_an_engine_that_is_not_installed_is_a_problem(monkeypatch):
-    def missing(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(doctor, "version", missing)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     monkeypatch.setenv("LASTSEEN_ENGINE", "openvino-bf16")
     found = state("engine")
     assert found[0] == PROBLEM
-    assert "lastseen[openvino]" in found[2]
+    assert "lastseen[openvino]" in found[1]

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
 
 STEPS = ("zoom", "verify", "extend", "mask")  # as lastseen.refine.STEPS, whose import loads torch
+ENGINES = (  # as lastseen.engine.ENGINES, whose import loads torch, too
+    "torch-fp32",
+    "torch-fp32-grouped",
+    "torch-fp16",
+    "torch-fp16-compiled",
+    "torch-bf16",
+    "openvino-bf16",
+)
 FOUND, NOT_FOUND, ERROR, INTERRUPTED = 0, 1, 2, 130
 log = logging.getLogger("lastseen")
 
@@ -47,8 +55,7 @@ def _devices(incomplete: str) -> list[str]:
 
 
 def _engines(incomplete: str) -> list[str]:
-    names = ("torch-fp32", "torch-fp16", "torch-fp16-compiled", "torch-bf16", "openvino-bf16")
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 def _known_steps(names: list[str] | None) -> list[str]:
@@ -74,15 +81,14 @@ Skip = Annotated[
     typer.Option(
         metavar="STEP",
         callback=_known_steps,
-        help="Leave out a step of refinement: zoom (the slowest), verify, extend or mask; repeatable.",
+        help="Leave out a refinement step: zoom (the slowest), verify, extend or mask; repeatable.",
     ),
 ]
 Masks = Annotated[
     bool,
     typer.Option(
         "--masks",
-        help="Boxes of the answer, and the thing in its picture, by masks (MobileSAM; 'lastseen models add "
-        "mobile-sam' first).",
+        help="Refine boxes by masks (MobileSAM; run 'lastseen models add mobile-sam' first).",
     ),
 ]
 Device = Annotated[
@@ -102,7 +108,7 @@ EngineName = Annotated[
         metavar="NAME",
         envvar="LASTSEEN_ENGINE",
         autocompletion=_engines,
-        help="torch-fp32, torch-fp16, torch-bf16, openvino-bf16 ... (default: the index's, or the device's).",
+        help="torch-fp32, torch-fp16, openvino-bf16 ... (default: the index's, or the fastest here).",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
@@ -113,7 +119,7 @@ Verbose = Annotated[
         "-v",
         callback=_set_verbose,
         is_eager=True,
-        help="Say what is done, on which device and how fast; errors with their origin.",
+        help="Log steps, device and speed; show where an error comes from.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -21,6 +21,7 @@ class Engine:
 
     name = "torch-fp32"
     rounding = "torch float32"  # stands in fingerprints: never change it
+    group_padding = False  # whether one patch stands for several of padding (lastseen.model.padding)
 
     def __init__(self, model: Model, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.model, self.device, self.dtype = model, device, dtype
@@ -39,7 +40,7 @@ class Engine:
 
     def encode_frames(self, frames: Tensor) -> Tensor:
         """[n, h, w, 3] uint8 on the device -> features"""
-        return self.model.encode_frames(frames)
+        return self.model.encode_frames(frames, self.group_padding)
 
     def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
         """A query's picture [h, w, 3] uint8, the thing's box in it and, if known, its mask [h, w] bool; its
@@ -55,6 +56,14 @@ class Engine:
         """Several overlapping clips at once."""
         features = features.to(self.device, self.dtype)
         return self.model.localize_run(features, query.to(dtype=self.dtype), context, first)
+
+
+class GroupedEngine(Engine):
+    """torch-fp32-grouped"""
+
+    name = "torch-fp32-grouped"
+    rounding = "torch float32, padding in groups"
+    group_padding = True
 
 
 class Float16Engine(Engine):
@@ -78,6 +87,8 @@ class BFloat16Engine(Float16Engine):
 
     def __init__(self, model: Model, device: torch.device) -> None:
         Engine.__init__(self, half_precision(model, torch.bfloat16), device, torch.bfloat16)
+        if device.type == "cpu":
+            self.group_padding, self.rounding = True, f"{self.rounding}, padding in groups"
 
 
 class CompiledEngine(Float16Engine):

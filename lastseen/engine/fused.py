@@ -62,23 +62,26 @@ def added(tokens: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
     return tokens
 
 
-def attended(tokens: Tensor, qkv: Tensor, heads: int, weight: Tensor) -> Tensor:
+def attended(tokens: Tensor, qkv: Tensor, heads: int, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """tokens [n, l, c] + attention of queries, keys and values [n, l, 3 c] times weight [c, c]
+
+    `bias` [l, l], if any, is added to the logits of queries and keys; PyTorch's attention takes it.
 
     cuDNN's blocks of 256 queries and 128 keys make the 1025th token cost 5/4 times 9/8; our kernel has a
     small block for the remainder.
     """
     kernels = _kernels_for(tokens)
-    if kernels is None or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
-        return added(tokens, _attention(qkv, heads), weight)
+    if kernels is None or bias is not None or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
+        return added(tokens, _attention(qkv, heads, bias), weight)
     with _on(tokens):
         return added(tokens, kernels.attention(qkv, heads), weight)
 
 
-def _attention(qkv: Tensor, heads: int) -> Tensor:
+def _attention(qkv: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
     """[n, l, 3 c] -> [n, l, c]"""
     q, k, v = rearrange(qkv, "n l (three h d) -> three n h l d", three=3, h=heads)
-    return rearrange(F.scaled_dot_product_attention(q, k, v), "n h l d -> n l (h d)")
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    return rearrange(mixed, "n h l d -> n l (h d)")
 
 
 def conv_leaky(pictures: Tensor, conv: nn.Conv2d, slope: float) -> Tensor:

@@ -33,6 +33,7 @@ from lastseen.model.backbone import Backbone, Block
 from lastseen.model.correspondence import SpatialLayer
 from lastseen.model.head import Trunk
 from lastseen.model.inputs import AT_ONCE_PX, MEAN, MIDDLE, SPREAD, STD, resized_by_products
+from lastseen.model.padding import PaddingGroups, padding_groups
 from lastseen.model.propagation import TemporalLayer
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -62,29 +63,32 @@ def half_precision(model: Model, dtype: torch.dtype) -> Model:
 
 
 class HalfVQLoC(VQLoC):
-    def encode_frames(self, frames: Tensor) -> Tensor:
+    def encode_frames(self, frames: Tensor, group_padding: bool = False) -> Tensor:
         if not frames.is_cuda:
-            return super().encode_frames(frames)
-        return self.encode_features(_backbone_features(self, frames))
+            return super().encode_frames(frames, group_padding)
+        return self.encode_features(_backbone_features(self, frames, group_padding))
 
 
 class HalfSimilarity(SimilarityModel):
-    def encode_frames(self, frames: Tensor) -> Tensor:
+    def encode_frames(self, frames: Tensor, group_padding: bool = False) -> Tensor:
         if not frames.is_cuda:
-            return super().encode_frames(frames)
-        return self.encode_features(_backbone_features(self, frames))
+            return super().encode_frames(frames, group_padding)
+        return self.encode_features(_backbone_features(self, frames, group_padding))
 
 
 class HalfTrainingFree(TrainingFreeModel):
-    def encode_frames(self, frames: Tensor) -> Tensor:
+    def encode_frames(self, frames: Tensor, group_padding: bool = False) -> Tensor:
         if not frames.is_cuda:
-            return super().encode_frames(frames)
-        return F.normalize(_backbone_features(self, frames), dim=1)
+            return super().encode_frames(frames, group_padding)
+        return F.normalize(_backbone_features(self, frames, group_padding), dim=1)
 
 
-def _backbone_features(model: VQLoC | SimilarityModel | TrainingFreeModel, frames: Tensor) -> Tensor:
+def _backbone_features(
+    model: VQLoC | SimilarityModel | TrainingFreeModel, frames: Tensor, group_padding: bool
+) -> Tensor:
     letterbox = model.letterbox(frames.shape[2], frames.shape[1])
-    return cast(HalfBackbone, model.backbone).of_frames(frames, letterbox, model.padding)
+    groups = padding_groups(letterbox, model.patch) if group_padding else None
+    return cast(HalfBackbone, model.backbone).of_frames(frames, letterbox, model.padding, groups)
 
 
 class HalfBackbone(nn.Module):
@@ -119,14 +123,16 @@ class HalfBackbone(nn.Module):
         self.norm = copy.deepcopy(backbone.norm).to(dtype)
         self._first: dict[tuple[int, int], Tensor] = {}
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, pictures: Tensor, groups: PaddingGroups | None = None) -> Tensor:
         patch = self.config.patch
         height, width = (side // patch for side in pictures.shape[-2:])
         rows = self._rows(len(pictures), height, width)
         put_patches(pictures.float() * self._gain + self._shift, patch, rows[:, self._others :])
-        return self._features(rows, height, width)
+        return self._features(rows, height, width, groups)
 
-    def of_frames(self, frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
+    def of_frames(
+        self, frames: Tensor, letterbox: Letterbox, padding: float, groups: PaddingGroups | None = None
+    ) -> Tensor:
         """Frames [n, h, w, 3] uint8 of any size -> the features of their letterboxed pictures"""
         box, patch = letterbox, self.config.patch
         height, width = box.canvas_height // patch, box.canvas_width // patch
@@ -138,26 +144,35 @@ class HalfBackbone(nn.Module):
         for part, into in zip(torch.split(frames, together), torch.split(patches, together)):
             levels = resized_by_products(part, box.content_width, box.content_height, dtype)
             patch_rows(levels, box, padding, patch, into)
-        return self._features(rows, height, width)
+        return self._features(rows, height, width, groups)
 
     def _rows(self, pictures: int, height: int, width: int) -> Tensor:
         tokens, weight = self._others + height * width, self.patch_weight
         return torch.zeros(pictures, tokens, weight.shape[1], dtype=self.dtype, device=weight.device)
 
-    def _features(self, rows: Tensor, height: int, width: int) -> Tensor:
+    def _features(self, rows: Tensor, height: int, width: int, groups: PaddingGroups | None) -> Tensor:
         outputs: dict[int, Tensor] = {}
         blocks, positions = cast(list[HalfBlock], self.blocks), self._positions(height, width)
+        bias = None
+        if groups is not None:
+            rows, positions = self._selected(rows, groups), self._selected(positions, groups)
+            bias = groups.attention_bias(self._others, rows)
         tokens, normed = add_norm(positions, F.linear(rows, self.patch_weight), blocks[0].norm1)
         for number, block in enumerate(blocks):
             before, between, after = self.left_out[2 * number : 2 * number + 3]
             if number:
                 normed = norm_of(tokens, before, block.norm1)
-            tokens = block(tokens, normed, between)
+            tokens = block(tokens, normed, between, bias)
             if number in self._chosen:
                 outputs[number] = self._output(tokens[:, self._others :], after)
         chosen = [outputs[b] for b in self._chosen]
         features = torch.cat(chosen, -1) if len(chosen) > 1 else chosen[0].contiguous()
+        if groups is not None:
+            features = groups.spread(features)
         return rearrange(features, "n (h w) c -> n c h w", h=height)
+
+    def _selected(self, tokens: Tensor, groups: PaddingGroups) -> Tensor:
+        return torch.cat([tokens[:, : self._others], groups.selected(tokens[:, self._others :])], 1)
 
     def _output(self, tokens: Tensor, left_out: Tensor) -> Tensor:
         return norm_of(tokens, left_out, self.norm) if self.config.final_norm else tokens + left_out

@@ -53,6 +53,7 @@ class HalfBlock(nn.Module):
     | tokens   | [n, l, c], changed in place on GPUs               |
     | normed   | `norm1` of them, which the caller computes        |
     | left_out | [c] sum of the biases left out up to `norm2`      |
+    | bias     | [l, l] added to attention's logits                |
     | out      | tokens                                            |
     """
 
@@ -66,8 +67,8 @@ class HalfBlock(nn.Module):
         self.mix_weight = _scaled(attention.proj, block.ls1.gamma)[0]
         self.down_weight = _scaled(_last(mlp), block.ls2.gamma)[0]
 
-    def forward(self, tokens: Tensor, normed: Tensor, left_out: Tensor) -> Tensor:
-        tokens = attended(tokens, self.qkv(normed), self.heads, self.mix_weight)
+    def forward(self, tokens: Tensor, normed: Tensor, left_out: Tensor, bias: Tensor | None = None) -> Tensor:
+        tokens = attended(tokens, self.qkv(normed), self.heads, self.mix_weight, bias)
         return added(tokens, self.hidden(norm_of(tokens, left_out, self.norm2)), self.down_weight)
 
 

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -24,15 +25,18 @@ from lastseen.engine.eager import Engine
 from lastseen.errors import LastSeenError
 from lastseen.model import Model
 from lastseen.model.inputs import letterboxed
+from lastseen.model.padding import PaddingGroups, padding_groups
 
-FORMAT = 1  # version of the cache; changing it discards cached networks
+Key = tuple[tuple[int, ...], PaddingGroups | None]  # shape of the pictures, and their padding
+FORMAT = 2  # version of the cache; changing it discards cached networks
 
 
 class OpenVinoEngine(Engine):
     """openvino-bf16"""
 
     name = "openvino-bf16"
-    rounding = "openvino bfloat16"
+    rounding = "openvino bfloat16, padding in groups"
+    group_padding = True
 
     def __init__(self, model: Model, device: torch.device) -> None:
         if device.type != "cpu":
@@ -40,13 +44,11 @@ class OpenVinoEngine(Engine):
                 f"engine openvino-bf16 is for the CPU, not {device.type}; take torch-fp16 there"
             )
         super().__init__(model, device)
+        if why := why_no_openvino():
+            raise LastSeenError(why)
         self._openvino = load_openvino()
         self._core = self._openvino.Core()
-        if "BF16" not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            raise LastSeenError(
-                "engine openvino-bf16 needs a processor with bfloat16, unlike this one; take torch-fp32"
-            )
-        self._compiled: dict[tuple[int, ...], Any] = {}
+        self._compiled: dict[Key, Any] = {}
         self._lock = threading.Lock()  # a compiled network is not thread-safe; the web server has threads
         self._weights = model.fingerprint()
 
@@ -54,13 +56,13 @@ class OpenVinoEngine(Engine):
         letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
         pictures = letterboxed(frames, letterbox, self.model.padding)
         with self._lock:
-            network = self._ready(tuple(pictures.shape))
+            network = self._ready((tuple(pictures.shape), padding_groups(letterbox, self.model.patch)))
             return torch.from_numpy(network(pictures.numpy())[0].copy())
 
-    def _ready(self, shape: tuple[int, ...]) -> Any:
-        if shape not in self._compiled:
-            self._compiled[shape] = self._core.compile_model(
-                self._network(shape),
+    def _ready(self, key: Key) -> Any:
+        if key not in self._compiled:
+            self._compiled[key] = self._core.compile_model(
+                self._network(key),
                 "CPU",
                 {
                     "INFERENCE_PRECISION_HINT": "bf16",
@@ -68,17 +70,17 @@ class OpenVinoEngine(Engine):
                     "INFERENCE_NUM_THREADS": torch.get_num_threads(),
                 },
             )
-        return self._compiled[shape]
+        return self._compiled[key]
 
-    def _network(self, shape: tuple[int, ...]) -> Any:
+    def _network(self, key: Key) -> Any:
         """From the cache, or converted and put there."""
-        made_by = FORMAT, version("openvino"), torch.__version__, shape, self._weights
+        made_by = FORMAT, version("openvino"), torch.__version__, key, self._weights
         place = cache_folder() / "openvino" / hashlib.sha256(repr(made_by).encode()).hexdigest()[:32]
         if (place / "model.xml").is_file():
             with suppress(RuntimeError):  # damaged: converted again below
                 return self._core.read_model(place / "model.xml")
             shutil.rmtree(place, ignore_errors=True)
-        network = converted(self.model, shape)
+        network = converted(self.model, *key)
         with suppress(OSError):  # cannot be cached: converted again next time
             self._keep(network, place)
         return network
@@ -91,6 +93,22 @@ class OpenVinoEngine(Engine):
             building.rename(place)  # atomic; another process may have been first
         finally:
             shutil.rmtree(building, ignore_errors=True)
+
+
+def why_no_openvino() -> str | None:
+    """Why openvino-bf16 cannot be used on this machine; None if it can."""
+    try:
+        load_openvino()
+    except LastSeenError as error:
+        return str(error)
+    if not _has_bfloat16():
+        return "engine openvino-bf16 needs a CPU with bfloat16, unlike this one; take torch-fp32-grouped"
+    return None
+
+
+@lru_cache
+def _has_bfloat16() -> bool:
+    return "BF16" in load_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def load_openvino() -> Any:
@@ -114,23 +132,23 @@ def load_openvino() -> Any:
 class _Encoder(nn.Module):
     """`Model.encode` as a module that can be traced."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, groups: PaddingGroups | None) -> None:
         super().__init__()
-        self.model = cast(nn.Module, model)
+        self.model, self.groups = cast(nn.Module, model), groups
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return cast(Model, self.model).encode(pictures)
+        return cast(Model, self.model).encode(pictures, self.groups)
 
 
-def converted(model: Model, shape: tuple[int, ...]) -> Any:
-    """The PyTorch module converted for inputs of one shape; takes about 10 s for a ViT-S."""
+def converted(model: Model, shape: tuple[int, ...], groups: PaddingGroups | None) -> Any:
+    """The PyTorch module converted for inputs of one shape and padding; takes about 10 s for a ViT-S."""
     load_openvino()
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of sizes traced as constants: the shape is fixed
-        traced = TorchScriptPythonDecoder(_Encoder(model).eval(), example_input=(torch.zeros(shape),))
+        traced = TorchScriptPythonDecoder(_Encoder(model, groups).eval(), example_input=(torch.zeros(shape),))
         frontend = FrontEndManager().load_by_framework("pytorch")
         network = frontend.convert(frontend.load(traced))
     network.reshape(list(shape))

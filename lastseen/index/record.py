@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import FULL, GROWING, IndexedVideo
+from lastseen.index.entry import FULL, GROWING, SMALL, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
 from lastseen.index.originals import checked_date, dates, doubted_date, entered, facts, known_by_path
-from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
+from lastseen.index.recorder import COMMIT_S, Recorder, basis_of, drop_older
 from lastseen.index.repair import Repair, has_missing_files, is_sound, repair, repair_held
 from lastseen.localizer import Localizer
 from lastseen.progress import ENCODED, READING, Tell, Tracker
@@ -61,6 +61,8 @@ def add_file(
     """
     checked_date(recorded)
     index.bind(localizer)
+    if keep == SMALL:
+        basis_of(localizer)  # without one it is refused at once
     index.sweep()
     path = Path(path).absolute()
     check_kind(path)
@@ -117,6 +119,8 @@ def follow_file(
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
     checked_date(recorded)
     index.bind(localizer)
+    if keep == SMALL:
+        basis_of(localizer)  # without one it is refused at once
     index.sweep()
     path = Path(path).absolute()
     check_kind(path)

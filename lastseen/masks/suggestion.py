@@ -7,6 +7,7 @@ PROMPTS (boxes) --------+
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,13 +27,15 @@ PLACES = (1 / 3, 1 / 2, 2 / 3)
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """What makes a mask a thing that somebody took a photo of."""
+    """What makes a mask a thing that somebody took a photo of. Chosen on few pictures (docs/page.md)."""
 
-    min_score: float = 0.55
+    least_certainty: float = 0.6  # predicted IoU x stability
     least_share: float = 0.003  # of the picture, that a thing's bounds take
-    most_share: float = 0.7
+    most_share: float = 0.75
+    size_power: float = 0.3  # of that share: whole things before parts of them
     offset: float = 1.0  # logits by which a stable mask hardly changes
-    distance: float = 0.35  # of a thing's middle from the picture's, at which it counts half
+    distance: float = 0.5  # of a thing's middle from the picture's, at which it counts half
+    edge_penalty: float = 0.5  # for each edge of the picture that it reaches, as background does
 
 
 def prompts(width: float, height: float) -> list[Box]:
@@ -56,7 +59,7 @@ def suggested(model: MobileSam, picture: np.ndarray, rule: Suggestion = Suggesti
     embedding = model.encode(_square(picture))
     unit = torch.tensor([box.scaled(1 / side, 1 / side).xyxy for box in boxes])
     logits, predicted = model.segment(embedding.expand(len(boxes), -1, -1, -1), unit)
-    best, best_score = None, rule.min_score
+    best, best_score = None, 0.0
     cells = logits.shape[-1]
     rows, columns = (max(1, round(cells * length / side)) for length in (height, width))
     for masks, ious in zip(logits[:, 1:, :rows, :columns].flatten(0, 1), predicted[:, 1:].flatten()):
@@ -76,13 +79,15 @@ def _score(logits: Tensor, predicted_iou: float, rule: Suggestion) -> tuple[floa
         return 0.0, None
     rows, columns = mask.shape
     share = bounds.area / (rows * columns)
-    if not rule.least_share <= share <= rule.most_share:
-        return 0.0, None
     inner, outer = (int((logits > level).sum()) for level in (rule.offset, -rule.offset))
-    stability = inner / outer
-    away = np.hypot((bounds.x1 + bounds.x2) / 2 / columns - 0.5, (bounds.y1 + bounds.y2) / 2 / rows - 0.5)
-    nearness = 1 / (1 + (away / rule.distance) ** 2)
-    return predicted_iou * stability * float(nearness), bounds
+    certainty = predicted_iou * inner / outer
+    if certainty < rule.least_certainty or not rule.least_share <= share <= rule.most_share:
+        return 0.0, None
+    x, y = (bounds.x1 + bounds.x2) / 2 / columns, (bounds.y1 + bounds.y2) / 2 / rows
+    nearness = 1 / (1 + (math.hypot(x - 0.5, y - 0.5) / rule.distance) ** 2)
+    edges = sum((bounds.x1 < 2, bounds.y1 < 2, bounds.x2 > columns - 2, bounds.y2 > rows - 2))
+    wholeness = max(0.0, 1 - rule.edge_penalty * edges)
+    return certainty * nearness * wholeness * share**rule.size_power, bounds
 
 
 def _square(picture: np.ndarray) -> Tensor:

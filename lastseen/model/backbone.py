@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from lastseen.model.padding import PaddingGroups
+
 POSITIONS = 37  # side of the pre-trained grid of position embeddings: 518 px / 14
 
 
@@ -59,6 +61,8 @@ class Backbone(nn.Module):
 
     | in  | pictures [n, 3, 14 h, 14 w] |
     | out | features [n, channels, h, w] |
+
+    With `groups` one patch of each group of padding patches is encoded; the others get its features.
     """
 
     def __init__(self, config: BackboneConfig) -> None:
@@ -75,21 +79,27 @@ class Backbone(nn.Module):
         self._chosen = tuple(b % config.depth for b in config.blocks)
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, pictures: Tensor, groups: PaddingGroups | None = None) -> Tensor:
         # int: a tracer gives sizes as tensors, and traces for one size anyway.
         height, width = (int(side) // self.config.patch for side in pictures.shape[-2:])
         tokens = self.patch_embed(pictures)
         tokens = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1)
         tokens = tokens + self._positions(height, width)
+        others, patches = tokens[:, :1], tokens[:, 1:]
         if self.config.registers:
-            registers = self.register_tokens.expand(len(tokens), -1, -1)
-            tokens = torch.cat([tokens[:, :1], registers, tokens[:, 1:]], 1)
+            others = torch.cat([others, self.register_tokens.expand(len(tokens), -1, -1)], 1)
+        bias = None
+        if groups is not None:
+            patches, bias = groups.selected(patches), groups.attention_bias(others.shape[1], tokens)
+        tokens = torch.cat([others, patches], 1)
         outputs = {}
         for number, block in enumerate(self.blocks[: max(self._chosen) + 1]):
-            tokens = block(tokens)
+            tokens = block(tokens, bias)
             if number in self._chosen:
                 outputs[number] = self.norm(tokens) if self.config.final_norm else tokens
         patches = torch.cat([outputs[b][:, 1 + self.config.registers :] for b in self._chosen], -1)
+        if groups is not None:
+            patches = groups.spread(patches)
         return rearrange(patches, "n (h w) c -> n c h w", h=height)
 
     def shortened(self, depth: int) -> Backbone:
@@ -135,8 +145,8 @@ class Block(nn.Module):
         self.mlp = Mlp(dim) if ffn == "mlp" else SwiGLU(dim)
         self.ls2 = LayerScale(dim)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        tokens = tokens + self.ls1(self.attn(self.norm1(tokens)))
+    def forward(self, tokens: Tensor, bias: Tensor | None = None) -> Tensor:
+        tokens = tokens + self.ls1(self.attn(self.norm1(tokens), bias))
         return tokens + self.ls2(self.mlp(self.norm2(tokens)))
 
 
@@ -147,9 +157,11 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`bias` [l, l] is added to the logits of queries and keys."""
         q, k, v = rearrange(self.qkv(tokens), "n l (three h d) -> three n h l d", three=3, h=self.heads)
-        return self.proj(rearrange(F.scaled_dot_product_attention(q, k, v), "n h l d -> n l (h d)"))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return self.proj(rearrange(mixed, "n h l d -> n l (h d)"))
 
 
 class LayerScale(nn.Module):

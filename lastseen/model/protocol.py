@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lastseen.box import Box, Letterbox
 from lastseen.model.encoded_query import EncodedQuery
 from lastseen.model.head import Predictions
+from lastseen.model.padding import PaddingGroups
 
 
 class Model(Protocol):
@@ -31,18 +32,23 @@ class Model(Protocol):
 
     @property
     def padding(self) -> float: ...
+    @property
+    def patch(self) -> int:
+        """Side of a patch in pixels."""
+        ...
+
     def state_dict(self) -> dict[str, Tensor]: ...
     def fingerprint(self) -> str:
         """Equal for equal configs and weights."""
         ...
 
     def letterbox(self, width: int, height: int) -> Letterbox: ...
-    def encode(self, pictures: Tensor) -> Tensor:
+    def encode(self, pictures: Tensor, groups: PaddingGroups | None = None) -> Tensor:
         """Normalised pictures [n, 3, h, w] of the letterbox's canvas -> features"""
         ...
 
-    def encode_frames(self, frames: Tensor) -> Tensor:
-        """[n, h, w, 3] uint8 -> features"""
+    def encode_frames(self, frames: Tensor, group_padding: bool = False) -> Tensor:
+        """[n, h, w, 3] uint8 -> features; of padding only one patch a group is encoded if asked to"""
         ...
 
     def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:

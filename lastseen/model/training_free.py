@@ -22,6 +22,7 @@ from lastseen.model.coverage import coverage, window_sides
 from lastseen.model.encoded_query import EncodedQuery, background_patches, mask_picture
 from lastseen.model.head import Predictions
 from lastseen.model.inputs import letterboxed, normalised, resized
+from lastseen.model.padding import PaddingGroups, padding_groups
 from lastseen.model.protocol import weights_fingerprint
 
 COVERED_SIDE = 4  # patches along the thing's longer side whose coverage is computed; others are left out
@@ -73,12 +74,17 @@ class TrainingFreeModel(nn.Module):
     def letterbox(self, width: int, height: int) -> Letterbox:
         return Letterbox.snug(width, height, self.config.longer_edge, self.backbone.config.patch)
 
-    def encode_frames(self, frames: Tensor) -> Tensor:
-        letterbox = self.letterbox(frames.shape[2], frames.shape[1])
-        return self.encode(letterboxed(frames, letterbox, self.padding))
+    @property
+    def patch(self) -> int:
+        return self.backbone.config.patch
 
-    def encode(self, pictures: Tensor) -> Tensor:
-        return F.normalize(self.backbone(pictures).contiguous(), dim=1)  # sums round by layout
+    def encode_frames(self, frames: Tensor, group_padding: bool = False) -> Tensor:
+        letterbox = self.letterbox(frames.shape[2], frames.shape[1])
+        groups = padding_groups(letterbox, self.patch) if group_padding else None
+        return self.encode(letterboxed(frames, letterbox, self.padding), groups)
+
+    def encode(self, pictures: Tensor, groups: PaddingGroups | None = None) -> Tensor:
+        return F.normalize(self.backbone(pictures, groups).contiguous(), dim=1)  # sums round by layout
 
     def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
         views = [self._patches_at(picture, box, scale, mask) for scale in self.config.query_scales_px]

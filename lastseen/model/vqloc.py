@@ -18,6 +18,7 @@ from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_b
 from lastseen.model.encoded_query import EncodedQuery
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead, make_head
 from lastseen.model.inputs import letterboxed, normalised, query_crop
+from lastseen.model.padding import PaddingGroups, padding_groups
 from lastseen.model.propagation import GRID, SpatioTemporalTransformer
 from lastseen.model.protocol import weights_fingerprint
 
@@ -130,6 +131,10 @@ class VQLoC(nn.Module):
     def padding(self) -> float:
         return self.config.padding
 
+    @property
+    def patch(self) -> int:
+        return self.config.backbone.patch
+
     def fingerprint(self) -> str:
         return weights_fingerprint(self, self.config)
 
@@ -154,9 +159,9 @@ class VQLoC(nn.Module):
 
     # --- the parts that do not depend on each other: frames and queries ---
 
-    def encode(self, pictures: Tensor) -> Tensor:
+    def encode(self, pictures: Tensor, groups: PaddingGroups | None = None) -> Tensor:
         """[n, 3, size, size] normalised -> [n, dim, side, side]"""
-        return self.encode_features(self.backbone(pictures))
+        return self.encode_features(self.backbone(pictures, groups))
 
     def encode_features(self, features: Tensor) -> Tensor:
         """`encode` after the backbone, whose features several models may share."""
@@ -195,9 +200,10 @@ class VQLoC(nn.Module):
 
     # --- lastseen.model.protocol ---
 
-    def encode_frames(self, frames: Tensor) -> Tensor:
+    def encode_frames(self, frames: Tensor, group_padding: bool = False) -> Tensor:
         letterbox = self.letterbox(frames.shape[2], frames.shape[1])
-        return self.encode(letterboxed(frames, letterbox, self.config.padding))
+        groups = padding_groups(letterbox, self.patch) if group_padding else None
+        return self.encode(letterboxed(frames, letterbox, self.config.padding), groups)
 
     def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
         """All of the crop is the query, so a mask is not used."""

@@ -15,7 +15,7 @@ from videos import write_video
 
 from lastseen.box import Box, Letterbox
 from lastseen.cli.index import engine_of
-from lastseen.engine import ENGINES
+from lastseen.engine import ENGINES, default_engine
 from lastseen.engine.half import HalfBackbone, half_precision
 from lastseen.errors import IndexStoreError, LastSeenError
 from lastseen.index import Index
@@ -188,9 +188,20 @@ def test_features_of_another_precision_are_other_features():
 
 
 def test_an_unknown_engine_is_an_error():
-    with pytest.raises(LastSeenError, match="engine steam is unknown; choose one of torch-fp32, torch-fp16"):
+    with pytest.raises(LastSeenError, match="engine steam is unknown; choose one of torch-fp32, "):
         Localizer(vqloc(), engine="steam")
     assert "torch-fp32" in ENGINES
+
+
+def test_the_default_engine_is_the_fastest_of_the_machine(monkeypatch):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("lastseen.engine.why_no_openvino", lambda: None)
+    assert default_engine(cpu, paper=False) == "openvino-bf16"
+    monkeypatch.setattr("lastseen.engine.why_no_openvino", lambda: "not installed")
+    assert default_engine(cpu, paper=False) == "torch-fp32-grouped"
+    assert default_engine(cpu, paper=True) == "torch-fp32"
+    assert default_engine(cpu, paper=False, model=vqloc()) == "torch-fp32"
+    assert default_engine(torch.device("cuda"), paper=False) == "torch-fp16"
 
 
 def test_compiling_without_a_gpu_is_an_error():
@@ -215,14 +226,14 @@ def bf16_or_skip(model: VQLoC) -> Localizer:
     try:
         return Localizer(model, engine="openvino-bf16")
     except LastSeenError as error:
-        assert "needs a processor with bfloat16" in str(error)
+        assert "needs a CPU with bfloat16" in str(error)
         pytest.skip("no bfloat16 here")
 
 
 @pytest.mark.parametrize("config", [SMALL, SMALL_MAPS], ids=["paper", "similarity maps"])
 def test_openvino_agrees_with_float32(openvino, config, pictures):
     model = random_model(config)
-    exact, other = Localizer(model), bf16_or_skip(model)
+    exact, other = Localizer(model, engine="torch-fp32-grouped"), bf16_or_skip(model)
     one, two = exact.encode_pictures(pictures), other.encode_pictures(pictures)
     assert one.shape == two.shape and one.dtype == two.dtype
     assert F.cosine_similarity(one.float(), two.float(), dim=1).mean() > 0.999

@@ -5,11 +5,12 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+from disks import fill, is_root, mount, mounted, only_readable
 
 from lastseen.errors import IndexStoreError
 from lastseen.index import Index
@@ -44,51 +45,7 @@ def place(videos, tmp_path) -> Path:
     return folder
 
 
-def mount(*options: str) -> None:
-    done = subprocess.run(["mount", *options], capture_output=True, check=False) if is_root() else None
-    if done is None or done.returncode:
-        pytest.skip("only root can mount a small or a read-only disk")
-
-
-def is_root() -> bool:
-    return os.geteuid() == 0
-
-
-@contextmanager
-def mounted(folder: Path, *options: str):
-    mount(*options, str(folder))
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@contextmanager
-def only_readable(folder: Path):
-    """A folder in which nothing can be written: mounted so if root, to whom modes do not apply."""
-    with ExitStack() as stack:
-        if is_root():
-            stack.enter_context(mounted(folder, "--bind", str(folder)))
-            mount("-o", "remount,ro,bind", str(folder))
-        else:
-            for path in [folder, *folder.rglob("*")]:
-                mode = path.stat().st_mode
-                stack.callback(path.chmod, mode)
-                path.chmod(mode & 0o555)
-        yield
-
-
 # --- a full disk ---
-
-
-def fill(disk: Path) -> None:
-    with (disk / "other people's files").open("wb", buffering=0) as file:
-        for size in (65536, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
 
 
 def test_on_a_full_disk_an_index_can_be_listed_asked_and_freed(videos, tmp_path):

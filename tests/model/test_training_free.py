@@ -24,7 +24,7 @@ class MeanColours(nn.Module):
 
     config = BackboneConfig(dim=3, depth=1, heads=1)
 
-    def forward(self, pictures):
+    def forward(self, pictures, groups=None):
         return F.avg_pool2d(pictures, PATCH)
 
 

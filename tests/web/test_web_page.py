@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from browser import LATEST, PHONE, Watched, drag, find, seek, without
+from browser import LATEST, PHONE, Watched, drag, find, give_whole, seek, without
 from PIL import Image
 from scenes import SIDE, box_at, frames
 from videos import write_video
@@ -68,8 +68,7 @@ def test_a_box_drawn_in_the_video_finds_the_thing_and_its_moments_can_be_visited
 
 
 def test_a_picture_finds_the_thing_and_the_second_question_is_quick(walk, folder):
-    walk.set_input_files("#choose", folder / "thing.png")
-    walk.check("#whole")
+    give_whole(walk, folder / "thing.png")
     find(walk)
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
     drag(walk, "#thing canvas", Box(4, 4, 60, 60), (SIDE, SIDE))
@@ -82,8 +81,7 @@ def test_a_picture_finds_the_thing_and_the_second_question_is_quick(walk, folder
 
 
 def test_not_seen_is_said_plainly_and_the_guess_is_behind_a_click(walk, folder):
-    walk.set_input_files("#choose", folder / "other.png")
-    walk.check("#whole")
+    give_whole(walk, folder / "other.png")
     find(walk)
     playwright.expect(walk.locator("#answer .moment")).to_have_text("Not seen.")
     assert walk.locator("mark").count() == 0
@@ -158,8 +156,7 @@ def test_a_search_can_be_cancelled(page, folder, localizer):
         page.fill("#path", "long.mp4")
         page.press("#path", "Enter")
         page.wait_for_selector('[aria-label="Cancel reading long.mp4"]')
-        page.set_input_files("#choose", folder / "thing.png")
-        page.check("#whole")
+        give_whole(page, folder / "thing.png")
         page.wait_for_selector("#find:enabled")
         page.click("#find")
         page.wait_for_selector("#finding progress")
@@ -206,8 +203,7 @@ def nameless(page) -> list[str]:
 
 def test_the_page_fits_a_phone_and_every_control_has_a_name(walk, folder):
     walk.set_viewport_size(PHONE)
-    walk.set_input_files("#choose", folder / "thing.png")
-    walk.check("#whole")
+    give_whole(walk, folder / "thing.png")
     assert nameless(walk) == []
     find(walk)
     assert walk.evaluate("document.documentElement.scrollWidth") == PHONE["width"]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import LATEST, PHONE, Watched, drag, find, seek
+from browser import LATEST, PHONE, Watched, drag, find, give_whole, seek
 from PIL import Image
 from scenes import box_at
 from web import EARLIER, PLACE
@@ -18,8 +18,7 @@ SEEN_BEFORE = re.compile(r"^0:01\.[4-8]$")
 @pytest.fixture
 def answered(walk, folder):
     """The thing was found, twice in the video."""
-    walk.set_input_files("#choose", folder / "thing.png")
-    walk.check("#whole")
+    give_whole(walk, folder / "thing.png")
     find(walk)
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
     return walk
@@ -133,8 +132,7 @@ def test_the_link_to_an_answer_is_copied_and_leads_back_to_it(browser, address, 
 
 def test_the_button_back_leads_to_the_answer_before(answered, folder):
     first = answered.url
-    answered.set_input_files("#choose", folder / "other.png")
-    answered.check("#whole")
+    give_whole(answered, folder / "other.png")
     find(answered)
     playwright.expect(answered.locator("#answer .moment")).to_have_text("Not seen.")
     answered.go_back()
@@ -148,8 +146,7 @@ def test_the_button_back_leads_to_the_answer_before(answered, folder):
 
 
 def test_not_seen_comes_with_tips_and_a_picture_of_the_best_guess(walk, folder):
-    walk.set_input_files("#choose", folder / "other.png")
-    walk.check("#whole")
+    give_whole(walk, folder / "other.png")
     find(walk)
     playwright.expect(walk.locator("#answer .moment")).to_have_text("Not seen.")
     assert walk.locator("#answer .tips li").count() == 4

@@ -1,7 +1,7 @@
 """Several pictures of one thing on the page, errors beside what caused them, and the page on a phone."""
 
 import pytest
-from browser import LATEST, PHONE, Watched, drag, find, seek
+from browser import LATEST, PHONE, Watched, drag, find, give_whole, seek
 from photos import MARKED, PHOTO
 from scenes import box_at
 from web import PLACE
@@ -93,8 +93,7 @@ def small_targets(page) -> list[str]:
 
 def test_on_a_phone_find_is_in_reach_and_no_control_is_smaller_than_a_finger(phone, folder):
     assert small_targets(phone) == []
-    phone.set_input_files("#choose", folder / "thing.png")
-    phone.check("#whole")
+    give_whole(phone, folder / "thing.png")
     phone.click("#fold")
     for end in ("0", "document.body.scrollHeight"):
         phone.evaluate(f"scrollTo(0, {end})")

@@ -5,6 +5,7 @@ import { clearest, clock, date, duration, make, momentsOf } from "./moments.js";
 import { actions } from "./save.js";
 
 const MOMENTS = 8;
+// As in docs/cookbook.md, in words of the page.
 const TIPS = [
   "Give the whole photo, not a crop, and draw the box close around the thing.",
   "Add another picture of it, from another side.",
@@ -29,10 +30,11 @@ export class AnswerView {
   show({ job, answers, number, track, isGuess }) {
     const seen = answers.answers[number];
     const isOpen = this.section.querySelector("details")?.open;
-    const parts = answers.found ? this.#seen(answers, number, track) : this.#notSeen(answers, seen, track);
-    if (track) parts.push(actions({ job, number, seen, track, words: wordsOf(seen, track, isGuess) }));
+    const parts = [askedWith(job, answers)];
+    parts.push(...(answers.found ? this.#seen(answers, number, track) : this.#notSeen(answers, seen, track)));
+    if (track && !answers.preliminary) parts.push(actions({ job, number, seen, track, words: wordsOf(seen, track, isGuess) }));
     this.section.replaceChildren(...parts);
-    if (isOpen && track) this.section.querySelector("details").open = true;
+    if (isOpen && track && !answers.preliminary) this.section.querySelector("details").open = true;
     this.section.hidden = false;
     this.filmstrip.hidden = !track;
     if (track) this.#moments(seen, track, isGuess);
@@ -42,7 +44,7 @@ export class AnswerView {
     const seen = answers.answers[number];
     const latest = answers.answers[0].answer.tracks.at(-1);
     const isLatest = track === latest;
-    const ends = isLatest && seen.still_in_view ? `, still in view when ${untilEnd(seen)}` : "";
+    const ends = track === seen.answer.tracks.at(-1) && seen.still_in_view ? `, ${stillWords(seen)}` : "";
     const about = [
       `${date(seen.recorded_at, track.end, seen.date_source)}.`,
       `In view from ${clock(track.start)} to ${clock(track.end)}, score ${track.score.toFixed(2)}.`,
@@ -52,7 +54,7 @@ export class AnswerView {
       missing(answers),
     ];
     return [
-      make("p", { className: "kicker", textContent: isLatest ? "Last seen at" : "Also seen at" }),
+      kicker(isLatest ? "Last seen" : "Also seen", answers.preliminary),
       make("p", { className: "moment" }, make("mark", { textContent: clock(track.end) })),
       make("p", { className: "large", textContent: `in ${seen.name}${ends}` }),
       make("p", { className: "muted", textContent: about.filter(Boolean).join(" ") }),
@@ -61,6 +63,7 @@ export class AnswerView {
 
   #notSeen(answers, seen, track) {
     const searched = `Searched ${duration(answers.seconds)} of video. ${missing(answers)}`;
+    if (answers.preliminary) return [kicker("Not seen", true), make("p", { className: "muted", textContent: searched })];
     const tips = make("ol", {}, ...TIPS.map((text) => make("li", { textContent: text })));
     const parts = [
       make("p", { className: "moment", textContent: "Not seen." }),
@@ -78,7 +81,7 @@ export class AnswerView {
       const picture = boxedFrame(seen, best, clearest(best), { width: 320, isGuess: true });
       parts.push(make("button", { type: "button", id: "guess", onclick: this.guess }, picture, text));
     }
-    return [...parts, make("div", { className: "tips" }, make("h2", { textContent: "Though it is there?" }), tips)];
+    return [...parts, make("div", { className: "tips" }, make("h2", { textContent: "Is it there all the same?" }), tips)];
   }
 
   #moments(seen, track, isGuess) {
@@ -94,8 +97,27 @@ export class AnswerView {
 
 const missing = ({ incomplete }) => (incomplete.length ? `${incomplete.join(", ")}: only the part read so far.` : "");
 
-// The thing can be in view where the search was told to end, which is not the end of the video.
-const untilEnd = ({ curve }) => (curve.searched < curve.duration - 0.5 ? "the part that was searched ends" : "the video ends");
+// As `still_words` of lastseen/words.py.
+function stillWords({ curve, answer }) {
+  if (curve.searched > curve.duration - 1 / answer.tracks[0].fps) return "still in view when the video ends";
+  return `still in view where the search ends (${clock(curve.searched)})`;
+}
+
+// A preliminary answer says so.
+function kicker(words, preliminary) {
+  if (!preliminary) return make("p", { className: "kicker", textContent: `${words} at` });
+  const badge = make("span", { className: "badge", textContent: "preliminary" });
+  return make("p", { className: "kicker" }, `${words} so far `, badge);
+}
+
+// The pictures that the question was asked with, each with its box.
+function askedWith(job, { pictures }) {
+  const shown = Array.from({ length: pictures }, (_, n) => {
+    const about = `Picture ${n + 1} that was asked with`;
+    return make("img", { src: `/api/questions/${job}/pictures/${n}.jpg?box=true`, alt: about });
+  });
+  return make("div", { className: "asked" }, make("span", { className: "muted", textContent: "Asked with" }), ...shown);
+}
 
 function wordsOf(seen, track, isGuess) {
   const place = `${clock(track.end)} in ${seen.name}`;

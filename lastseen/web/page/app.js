@@ -3,6 +3,7 @@
 import { AnswerView } from "./answer.js";
 import { follow, post } from "./api.js";
 import { Curve } from "./curve.js";
+import { History } from "./history.js";
 import { listen } from "./input.js";
 import { Library } from "./library.js";
 import { clock, duration, make } from "./moments.js";
@@ -13,6 +14,7 @@ import { Sightings } from "./sightings.js";
 import { Thing } from "./thing.js";
 
 const find = (selector) => document.querySelector(selector);
+let told = 0; // when the server last told of the question's progress, on the clock of this page
 let chosen = null; // { number, track, isGuess }: the video of the answer and the sighting in it that are shown
 
 const curve = new Curve(find(".curve"), (time) => screen.seek(time));
@@ -48,6 +50,12 @@ const view = new AnswerView(
   },
 );
 const sightings = new Sightings(find("#sightings"), { choose });
+const past = new History(find("#history"), {
+  address: (id) => addressOf(id),
+  forgotten: (id) => {
+    if (id === question.id && !question.running) leave();
+  },
+});
 new Preview(find(".timeline"), { shown: () => screen.video, plot: () => find(".scale") });
 
 function say(place, problem) {
@@ -86,6 +94,7 @@ function libraryChanged() {
     else screen.empty();
   }
   update();
+  markPast(); // questions are forgotten with their videos
 }
 
 function update() {
@@ -120,6 +129,7 @@ async function ask() {
     screen.pause();
     await question.ask(asked);
     history.pushState(null, "", addressOf(question.id));
+    markPast();
     thing.fold();
     find("#cancel").focus();
   } catch (problem) {
@@ -130,19 +140,32 @@ async function ask() {
 function questionChanged() {
   const { job } = question;
   update();
+  told = performance.now();
+  sayProgress();
   if (job.state === "cancelled") find("#find").focus();
+  if (["cancelled", "failed"].includes(job.state)) {
+    if (addressed() === job.id) history.replaceState(null, "", location.pathname); // there is nothing to come back to
+    if (question.preliminary) clearAnswer();
+  }
+}
+
+// The phase, how much of it is done, and the time left for all phases, which goes down between two events, too.
+function sayProgress() {
   if (!question.running) return;
+  const { job } = question;
   const bar = find("#finding progress");
   if (job.total) bar.value = job.done / job.total;
   else bar.removeAttribute("value");
-  find("#finding-text").textContent = progressOf(job);
+  const count = job.total ? `: ${job.done} of ${job.total} ${job.unit}` : "";
+  const left = job.left === null ? 0 : job.left - (performance.now() - told) / 1000;
+  const text = `${job.step || "Starting"}${count}${left > 0.5 ? `, ${duration(left)} left` : ""}`;
+  find("#finding-text").textContent = job.state === "waiting" ? "Waiting until the video is read" : text;
 }
+setInterval(sayProgress, 1000);
 
-function progressOf(job) {
-  if (job.state === "waiting") return "Waiting until the video is read";
-  const step = job.step ? job.step.charAt(0).toUpperCase() + job.step.slice(1) : "Starting";
-  const count = job.total && job.unit ? `: ${job.done} of ${job.total} ${job.unit}` : "";
-  return `${step}${count}${job.left === null ? "" : `, ${duration(job.left)} left`}`;
+function markPast() {
+  past.current = question.id;
+  past.refresh().catch((problem) => past.say(problem));
 }
 
 function clearAnswer() {
@@ -215,11 +238,13 @@ async function visit() {
   if (id === question.id) return;
   clearAnswer();
   complain(null);
-  if (!id) return;
+  if (id) thing.fold();
   try {
-    await question.open(id, thing.asked);
+    if (id) await question.open(id, thing.asked);
+    markPast();
   } catch (problem) {
-    complain(problem);
+    clearAnswer();
+    past.say(problem);
   }
 }
 window.addEventListener("popstate", visit);
@@ -231,7 +256,11 @@ listen({
       else if (screen.pen.active) screen.setDrawing(false);
       else if (thing.marking && screen.video) thing.fold();
     },
-    Enter: () => (screen.video ? void ask() : false),
+    Enter: () => {
+      if (!screen.video) return false;
+      if (!thing.accept()) ask();
+      return true;
+    },
     " ": () => onScreen(() => screen.toggle()),
     ArrowLeft: (event) => onScreen(() => screen.seek(screen.time - (event.shiftKey ? 0.2 : 1))),
     ArrowRight: (event) => onScreen(() => screen.seek(screen.time + (event.shiftKey ? 0.2 : 1))),
@@ -265,6 +294,7 @@ follow(
   async (job) => {
     if (job.kind === "index") await library.tell(job);
     question.tell(job);
+    if (job.kind === "find" && ["done", "failed", "cancelled"].includes(job.state)) markPast();
   },
   async () => {
     find("#lost").hidden = true;

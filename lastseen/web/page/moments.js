@@ -30,6 +30,16 @@ export function day(text) {
   return new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
 }
 
+// "14:02" today, else "15 November, 10:30"
+export function when(text) {
+  const moment = new Date(text);
+  const time = moment.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  if (moment.toDateString() === new Date().toDateString()) return time;
+  const isThisYear = moment.getFullYear() === new Date().getFullYear();
+  const options = { day: "numeric", month: "long", ...(isThisYear ? {} : { year: "numeric" }) };
+  return `${moment.toLocaleDateString("en-GB", options)}, ${time}`;
+}
+
 // As ResponseTrack.box_at: interpolated between sampled frames; null outside the track.
 export function boxAt(track, time) {
   const boxes = track.boxes;

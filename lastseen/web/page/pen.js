@@ -4,13 +4,14 @@ const LEAST = 4; // pixels of the picture; less was a click
 const STEP = 0.02; // of the picture, for a key
 
 export class Pen {
-  // `done(box)` when one was drawn; `changed()` when keys moved it; `tapped()` on a click; `touch`: whether
-  // fingers draw without being asked.
+  // `done(box)` when one was drawn, or the suggestion accepted; `changed()` when keys moved it; `tapped()` on a click;
+  // `touch`: whether fingers draw without being asked.
   constructor(canvas, { done, changed = () => {}, tapped = () => {}, touch = true }) {
     Object.assign(this, { canvas, done, changed, tapped, touch });
     this.width = this.height = 1; // of the picture
     this.view = null; // [x, y, width, height]: the part of the picture that is shown, if not all
     this.box = null; // drawn by hand
+    this.suggestion = null; // a box, while none is drawn
     this.answer = null; // found
     this.isGuess = false;
     this.active = false; // asked to draw
@@ -42,6 +43,7 @@ export class Pen {
     const pen = canvas.getContext("2d");
     pen.clearRect(0, 0, width, height);
     this.picture?.(pen, width, height);
+    if (this.suggestion && !this.box) this.#outline(pen, this.suggestion, "#ffffff", 2 * scale, [8 * scale, 6 * scale]);
     if (this.box) {
       const [x, y, w, h] = this.#placed(this.box);
       pen.fillStyle = "rgba(0, 0, 0, .45)";
@@ -107,7 +109,8 @@ export class Pen {
       this.done(box);
     } else {
       this.#give();
-      this.tapped();
+      if (!this.box && contains(this.suggestion, this.#point(event))) this.done(this.suggestion);
+      else this.tapped();
     }
   }
 
@@ -121,7 +124,7 @@ export class Pen {
     const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     if (event.key === "b" || event.key === "B") this.begin();
     else if (this.active && event.key in arrows) this.#nudge(arrows[event.key], event.shiftKey);
-    else if (this.active && event.key === "Enter" && this.box) this.done(this.box);
+    else if (this.active && event.key === "Enter" && (this.box ?? this.suggestion)) this.done(this.box ?? this.suggestion);
     else if (this.active && event.key === "Escape") {
       this.box = this.before ?? null;
       this.activate(false);
@@ -135,7 +138,7 @@ export class Pen {
   begin() {
     this.before = this.box;
     this.activate(true);
-    this.box ??= this.#middle();
+    this.box ??= this.suggestion ?? this.#middle();
     this.canvas.focus();
     this.#show();
   }
@@ -148,7 +151,7 @@ export class Pen {
   #nudge([dx, dy], resize) {
     const [, , w, h] = this.shown;
     const [mx, my] = [dx * STEP * w, dy * STEP * h];
-    let [x1, y1, x2, y2] = this.box ?? this.#middle();
+    let [x1, y1, x2, y2] = this.box ?? this.suggestion ?? this.#middle();
     if (resize) {
       x2 = Math.min(Math.max(x2 + mx, x1 + LEAST), this.width);
       y2 = Math.min(Math.max(y2 + my, y1 + LEAST), this.height);
@@ -164,4 +167,8 @@ export class Pen {
     this.paint();
     this.changed();
   }
+}
+
+function contains(box, [x, y]) {
+  return box !== null && x >= box[0] && x <= box[2] && y >= box[1] && y <= box[3];
 }

@@ -8,6 +8,7 @@ export class Question {
   // `changed()` when the job is; `answered()` when answers are there or sharper; `failed(problem)`.
   constructor({ changed, answered, failed }) {
     Object.assign(this, { changed, answered, failed });
+    this.latest = null; // job that an event told of: it can come before the reply to the question
     this.close();
   }
 
@@ -27,12 +28,19 @@ export class Question {
     const job = await post("/api/find", body);
     Object.assign(this, { id: job.id, job, answers: null, thing: JSON.stringify(body.looks) });
     this.changed();
+    if (this.latest?.id === job.id) this.tell(this.latest);
   }
 
   // Asked before, perhaps by another page; `looks` are those that are marked now.
   async open(id, looks) {
     Object.assign(this, { id, job: null, answers: null, thing: JSON.stringify(looks) });
-    await this.#fetch();
+    const { answers, state } = await get(`/api/questions/${id}`);
+    if (this.id !== id) return;
+    if (state !== "done") this.tell(await get(`/api/jobs/${id}`));
+    else if (!this.answers) {
+      this.answers = answers;
+      this.answered(null);
+    }
   }
 
   // Whether the thing is no longer the one that was asked for.
@@ -42,6 +50,7 @@ export class Question {
 
   // An event of the server.
   tell(job) {
+    this.latest = job;
     if (this.id !== job.id || ENDED.includes(this.job?.state)) return;
     this.job = job;
     this.changed();

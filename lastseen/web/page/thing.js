@@ -1,7 +1,7 @@
 // What to look for: up to eight pictures of the thing, each with a box around it. One is current: it is shown, and
 // the next photo or box drawn in the video takes its place.
 
-import { frameAddress, upload } from "./api.js";
+import { frameAddress, get, post, upload } from "./api.js";
 import { Look } from "./look.js";
 import { clock, make } from "./moments.js";
 import { Pen } from "./pen.js";
@@ -44,6 +44,7 @@ export class Thing {
     on("#clear", () => this.remove(this.current));
     on("#enlarge", () => this.enlarge());
     on("#add", () => this.add());
+    on("#accept", () => this.accept());
     on("#next", () => {
       this.#select(this.unmarked);
       this.enlarge();
@@ -86,12 +87,29 @@ export class Thing {
         const info = await upload("/api/pictures", file, () => {}).done;
         const look = await Look.load({ picture: info.id }, `/api/pictures/${info.id}`, [info.width, info.height]);
         this.#put(n ? this.looks.length : this.current, look);
+        this.#suggest(look, info.id).catch(() => {}); // without one a box is drawn by hand
       } catch (problem) {
         this.problem.textContent = problem.message;
       }
       this.status.textContent = "";
     }
     if (this.look && !this.look.ready) this.enlarge();
+  }
+
+  // Draw what a model takes for the thing, to be accepted or not.
+  async #suggest(look, id) {
+    this.settings ??= await get("/api/settings");
+    if (!this.settings.suggestions) return;
+    look.suggestion = (await post(`/api/pictures/${id}/suggestion`)).box;
+    if (this.look === look) this.#select(this.current);
+  }
+
+  // Whether there was a suggestion, which is now the box.
+  accept() {
+    const { look } = this;
+    if (!this.marking || !look?.suggestion || look.ready) return false;
+    this.pen.done(look.suggestion);
+    return true;
   }
 
   // The moment takes the place of the current picture. Fails if it cannot be shown.
@@ -139,7 +157,8 @@ export class Thing {
   #select(place) {
     this.current = place;
     const { look, pen } = this;
-    Object.assign(pen, { width: look?.width ?? 1, height: look?.height ?? 1, box: look?.box ?? null, before: look?.box ?? null });
+    const { width = 1, height = 1, box = null, suggestion = null } = look ?? {};
+    Object.assign(pen, { width, height, box, before: box, suggestion });
     if (look) this.frame.style.setProperty("--aspect", look.width / look.height);
     this.whole.checked = look?.whole ?? false;
     this.#tell();
@@ -168,6 +187,8 @@ export class Thing {
     find("#thing-hint").hidden = Boolean(look);
     find("#enlarge").hidden = this.marking || !look?.isPhoto;
     find("#add").hidden = !this.ready || isAdding || this.looks.length >= MOST;
+    const isSuggested = Boolean(look?.suggestion) && !look.ready;
+    document.querySelector("#accept").hidden = document.querySelector("#suggested").hidden = !isSuggested;
     document.querySelector("#next").hidden = !look?.ready || this.unmarked < 0;
     find("#thing-where").textContent = look ? look.where || wordsOf(look) : "";
     find("#thing-hint-text").textContent = isAdding
