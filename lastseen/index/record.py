@@ -176,7 +176,7 @@ def _known(
     localizer: Localizer,
     video: IndexedVideo,
     progress: Tell | None,
-    check: bool,
+    check: bool = True,
     held: bool = False,
 ) -> Recording:
     """What there is to say of a video that is indexed: that it is, unless its files are not as they were."""
