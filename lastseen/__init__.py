@@ -1,7 +1,9 @@
 """lastseen: where did I last see this?
 
 from lastseen import Localizer, Query, Video
-answer = Localizer.from_pretrained().ask(Video("walk.mp4"), Query.from_image("keys.jpg"))
+photo = Query.from_image("desk.jpg", box=(273, 133, 336, 304))
+answer = Localizer.from_pretrained().ask(Video("walk.mp4"), photo)
+answer.save("answer.jpg")
 """
 
 from importlib import import_module
@@ -37,6 +39,11 @@ _HOMES = {
     "Video": "video",
 }
 __all__ = sorted(_HOMES)
+
+
+def __dir__() -> list[str]:
+    """The public names, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "import_module"})
 
 
 def __getattr__(name: str) -> Any:

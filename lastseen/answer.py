@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -59,7 +61,7 @@ class ScoreCurve:
         return len(self.scores)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Answer:
     """`sightings` in time order; if the thing was not seen there are none, but a `best_guess`."""
 
@@ -112,3 +114,33 @@ class Answer:
     def only_last(self) -> Answer:
         """The answer without earlier sightings."""
         return replace(self, sightings=self.sightings[-1:])
+
+    # --- showing it: for this, modules above are loaded when they are needed ---
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what the name's ending says: a picture (.jpg .png .webp), the moment as a video (.mp4), a
+        report (.html), or one of the formats of docs/formats.md (.json .csv .xml .txt .vtt ...)."""
+        _drawing().save_answer(path, self)
+
+    def save_picture(self, path: str | os.PathLike[str]) -> None:
+        """The last frame of the last sighting, or of the best guess, with its box."""
+        _drawing().write_picture(path, self)
+
+    def save_video(self, path: str | os.PathLike[str]) -> None:
+        """The last sighting, or the best guess, with its boxes, as .mp4."""
+        _drawing().write_video(path, self)
+
+    def __repr__(self) -> str:
+        so_far = " so far" if self.preliminary else ""
+        return f"<Answer{so_far}: {import_module('lastseen.words').headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        return str(_drawing().answer_html(self))
+
+    def _repr_png_(self) -> bytes | None:
+        png: bytes | None = _drawing().answer_png(self)
+        return png
+
+
+def _drawing() -> Any:
+    return import_module("lastseen.render")

@@ -15,20 +15,22 @@ from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.engine import default_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
+from lastseen.files import StrPath
 from lastseen.model import EncodedQuery, TrainedModel, TrainingFreeModel
 from lastseen.procedure import Published, Standard
 from lastseen.progress import ENCODED, LOCALIZED, SEARCHING, Tell, Tracker
-from lastseen.query import Footage, Query
+from lastseen.query import Footage, Query, as_query, as_video
 from lastseen.refine import Mask
 from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
 from lastseen.rule import Rule
-from lastseen.runner import ModelRunner
+from lastseen.runner import ModelRunner, SoFar
+from lastseen.seen_so_far import SeenSoFar
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 from lastseen.video.unreadable import Unreadable
-from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
+from lastseen.weights import bundled_model, load_model, load_rule, load_token_basis, load_training_free
 
 TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
 # Fitted on the development set of real video: docs/results.md.
@@ -65,11 +67,12 @@ class Localizer(ModelRunner):
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
         model: TrainedModel | TrainingFreeModel
+        basis = None
         if path is not None and os.fspath(path) == TRAINING_FREE:
             model, rule = load_training_free(), TRAINING_FREE_RULE
         else:
             folder = bundled_model() if path is None else path
-            model, rule = load_model(folder), load_rule(folder)
+            model, rule, basis = load_model(folder), load_rule(folder), load_token_basis(folder)
         if threshold is not None:
             rule = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
         if masks:
@@ -77,57 +80,71 @@ class Localizer(ModelRunner):
         rule = rule.without(skip)
         procedure = Published() if paper else Standard(rule)
         engine = engine or default_engine(where, paper, model)
-        made = cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
+        made = cls(
+            model.to(where),
+            procedure=procedure,
+            device=where,
+            batch=batch,
+            engine=engine,
+            token_basis=basis,
+        )
         if any(step.name == Mask.name for step in made.rule.refinement):
             made.load_segmenter()  # at once: missing weights must not show after a long search
         return made
 
-    def locate(self, video: Video, query: Query, progress: Tell | None = None) -> ResponseTrack | None:
+    def locate(
+        self, video: Video | StrPath, query: Query | StrPath, progress: Tell | None = None
+    ) -> ResponseTrack | None:
         """When and where the thing was last seen before `query.asked_at`; None if it was not seen."""
         return self.ask(video, query, progress).last
 
-    def locate_all(self, video: Video, query: Query, progress: Tell | None = None) -> list[ResponseTrack]:
+    def locate_all(
+        self, video: Video | StrPath, query: Query | StrPath, progress: Tell | None = None
+    ) -> list[ResponseTrack]:
         """All sightings before `query.asked_at`, in time order."""
         return list(self.ask(video, query, progress).sightings)
 
     def ask(
         self,
-        video: Video,
-        query: Query,
+        video: Video | StrPath,
+        query: Query | StrPath,
         progress: Tell | None = None,
         preliminary: Callable[[Answer], None] | None = None,
     ) -> Answer:
-        """The full answer: all sightings, or else the best guess, and the score curve.
+        """The full answer: all sightings, or else the best guess, and the score curve. Names of files do.
 
-        `progress` is called with a Progress again and again, `preliminary` once, with what the first pass
-        over the video says; refinement may still change that.
+        `progress` is called with a Progress again and again. `preliminary` is called when the first pass over
+        the video is done, with what it says, and in a long one also with what was seen so far; refinement may
+        still change that.
         """
         return self.ask_many(video, [query], progress, preliminary)[0]
 
     def ask_many(
         self,
-        video: Video,
-        queries: Sequence[Query],
+        video: Video | StrPath,
+        queries: Sequence[Query | StrPath],
         progress: Tell | None = None,
         preliminary: Callable[[Answer], None] | None = None,
     ) -> list[Answer]:
         """As `ask`, for several queries; the video is decoded and encoded once. `preliminary` is called for
-        each."""
-        ends = [self.frames_searched(video, query) for query in queries]
+        each: `Answer.query` says for which."""
+        video, asked = as_video(video), [as_query(query) for query in queries]
+        ends = [self.frames_searched(video, query) for query in asked]
         tracker = Tracker(progress, self.speeds)
         here, plans = self.tracked_by(tracker), self._plans(tracker, ends)
-        encoded = [here.encode_query(query) for query in queries]
+        encoded = [here.encode_query(query) for query in asked]
         unreadable = Unreadable(video, max(ends))
-        predictions = here._first_pass(video, encoded, ends, tracker, unreadable)
+        so_far = None if preliminary is None else SeenSoFar(self.first_answer, video, asked, preliminary)
+        predictions = here._first_pass(video, encoded, ends, tracker, unreadable, so_far)
         missing_s = (unreadable.count + max(ends) - max(map(len, predictions))) / self.fps
         for plan, of_query in zip(plans, predictions):
             plan.expect(Evidence.of(of_query))
         if preliminary is not None:
             tracker.tell()
-            for query, of_query in zip(queries, predictions):
-                preliminary(self.preliminary_answer(video, query, of_query, unreadable_s=missing_s))
+            for query, of_query in zip(asked, predictions):
+                preliminary(self.first_answer(video, query, of_query, missing_s))
         refined = here._refine(video, encoded, predictions, plans)
-        said = zip(queries, predictions, refined)
+        said = zip(asked, predictions, refined)
         return [self.answer(video, *of_query, unreadable_s=missing_s) for of_query in said]
 
     def refine(
@@ -163,13 +180,8 @@ class Localizer(ModelRunner):
             for number, end in enumerate(ends)
         ]
 
-    def preliminary_answer(
-        self,
-        video: VideoInfo,
-        query: Query | None,
-        predictions: FramePredictions,
-        *,
-        unreadable_s: float = 0.0,
+    def first_answer(
+        self, video: VideoInfo, query: Query, predictions: FramePredictions, unreadable_s: float = 0.0
     ) -> Answer:
         """What the first pass says, before any refinement."""
         skipped = {step.name for step in self.rule.refinement}
@@ -229,11 +241,12 @@ class Localizer(ModelRunner):
         ends: Sequence[int],
         tracker: Tracker,
         unreadable: Unreadable,
+        so_far: SoFar | None = None,
     ) -> list[FramePredictions]:
         tracker.plan(SEARCHING, "video", {ENCODED: max(ends), LOCALIZED: sum(ends)})
         tracker.begin(SEARCHING, "video", ENCODED)
         pieces = self.encoded(video, 0, max(ends), unreadable)
-        predictions = self.predict_encoded(video, pieces, queries, ends)
+        predictions = self.predict_encoded(video, pieces, queries, ends, so_far)
         tracker.finish(SEARCHING, "video")
         return predictions
 

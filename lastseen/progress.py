@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 READING, SEARCHING = "reading", "searching"
 LOOKING_CLOSER, MEASURING = "looking closer", "measuring boxes"
-REPAIRING, EVALUATING = "repairing", "evaluating"
+REPAIRING, EVALUATING, CHECKING = "repairing", "evaluating", "checking"
 # Kinds of work, counted in frames: scored by their compact tokens; decoded and encoded; searched by the model
 # for one query; segmented.
 SCORED, ENCODED, LOCALIZED, SEGMENTED = "scored", "encoded", "localized", "segmented"
@@ -159,14 +159,15 @@ class Tracker:
         self._planned.pop((phase, task), None)
 
     def tell(self) -> None:
-        """Tell the state, if it has changed."""
+        """Tell the state, if it has changed; a phase that turns out to be empty is not begun."""
         if self._tell is None or self._open is None:
             return
         phase = self._open[0]
         left = [work for (other, _), work in self._planned.items() if other == phase]
         done = self._done[phase]
         total = done + sum(work[kind] for work in left for kind in self._shown[phase])
-        if (phase, done, total) != self._last:
+        known = total or (self._last is not None and self._last[0] == phase)
+        if known and (phase, done, total) != self._last:
             self._last = phase, done, total
             began = self._clock()
             self._tell(Progress(phase, done, total, "frames", self.left_s))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -130,6 +130,29 @@ class Query:
 
     def asked(self, at: float | None) -> Query:
         return replace(self, asked_at=at)
+
+
+def as_query(asked: object) -> Query:
+    """A Query as it is, or the picture of the thing in a file."""
+    if isinstance(asked, Query):
+        return asked
+    if isinstance(asked, (str, os.PathLike)):
+        return Query.from_image(asked)
+    if isinstance(asked, Video):
+        raise QueryError(
+            f"{asked.path} is a video where the thing is expected: ask(video, query); "
+            "Query.from_video(video, time_s, box) takes the thing out of a video"
+        )
+    raise QueryError(f"a query is a Query or the name of a picture, got {type(asked).__name__}")
+
+
+def as_video(asked: object) -> Video:
+    """A Video (or what can be searched like one) as it is, or the one in a file."""
+    if hasattr(asked, "frame_count"):
+        return cast("Video", asked)
+    if isinstance(asked, (str, os.PathLike)):
+        return Video(asked)
+    raise QueryError(f"{type(asked).__name__} where the video is expected: the order is ask(video, query)")
 
 
 def _check(view: View) -> None:

@@ -11,6 +11,7 @@ from lastseen.box import Box
 from lastseen.localizer import TRAINING_FREE_RULE, Localizer
 from lastseen.model.training_free import TrainingFreeConfig, TrainingFreeModel
 from lastseen.procedure import Standard
+from lastseen.rule import Rule
 from lastseen.weights import MATCHING_BLOCK, load_backbone
 
 WIDTH, HEIGHT, SIDE = 320, 180, 64
@@ -58,8 +59,8 @@ def box_at(place: tuple[int, int]) -> Box:
     return Box.from_xywh(*place, SIDE, SIDE)
 
 
-def quick_localizer() -> Localizer:
+def quick_localizer(rule: Rule = TRAINING_FREE_RULE, **options: int) -> Localizer:
     """The bundled backbone at half the resolution and fewer scales: real, and quick enough for tests."""
     backbone = load_backbone(blocks=(MATCHING_BLOCK,), final_norm=False)
     config = TrainingFreeConfig(longer_edge=280, query_scales_px=(40, 56, 80), query_canvas_px=(196, 280))
-    return Localizer(TrainingFreeModel(backbone, config).eval(), procedure=Standard(TRAINING_FREE_RULE))
+    return Localizer(TrainingFreeModel(backbone, config).eval(), procedure=Standard(rule), **options)

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,11 +11,13 @@ import pytest
 from PIL import Image
 from scenes import quick_localizer, texture, thing, write_scene
 from typer.main import get_command
+from videos import write_video
 
 from lastseen.cli import app
 from lastseen.cli.shared import start_log
 from lastseen.datasets.vq2d import load_vq2d
 from lastseen.localizer import Localizer
+from lastseen.video import Video
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -135,6 +139,46 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(Localizer, "from_pretrained", lambda *_, **__: localizer)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+PROGRAMS = blocks(ROOT / "docs" / "programs.md", "python")
+DEMO_FROM_S, DEMO_TO_S = 29.0, 35.0  # the keys are last in view from 31.2 to 33.6 s
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The end of the bundled video, and pictures of the thing in it."""
+    root, video = tmp_path_factory.mktemp("programs"), Video(ROOT / "lastseen" / "assets" / "demo.mp4")
+    Image.fromarray(video.frame_at(21).image).save(root / "desk.jpg", quality=95)
+    shutil.copy(ROOT / "lastseen" / "assets" / "demo_query.jpg", root / "keys.jpg")
+    frames = [frame.image for frame in video.frames(5, start_s=DEMO_FROM_S, end_s=DEMO_TO_S)]
+    write_video(root / "walk.mp4", frames, fps=5)
+    write_video(root / "monday.mp4", frames[:5], fps=5)
+    write_video(root / "tuesday.mp4", frames[9:], fps=5)
+    return root
+
+
+@pytest.mark.usefixtures("one_thread", "remembered")
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(1, len(PROGRAMS) + 1))
+def test_programs_run_and_are_short(demo, monkeypatch, capsys, program):
+    localizer = quick_localizer()
+
+    def from_pretrained(threshold=None, **_):
+        rule = localizer.rule
+        if threshold is not None:
+            rule = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
+        return localizer.with_rule(rule)
+
+    monkeypatch.setattr(Localizer, "from_pretrained", from_pretrained)
+    monkeypatch.chdir(demo)
+    before = {path.name for path in demo.iterdir()}
+    exec(compile(program, "programs.md", "exec"), {})
+    said, written = capsys.readouterr().out, {path.name for path in demo.iterdir()} - before
+    assert said or any(name.startswith("frame-") for name in written)
+    assert "last seen from 2." in said or "last seen from" not in said
+    named = set(re.findall(r'save\w*\("([\w.]+)"', program))
+    assert named <= written, "each program does all that it says"
+    assert len([line for line in program.splitlines() if line and "import " not in line]) <= 11
 
 
 @pytest.mark.usefixtures("one_thread", "remembered")

@@ -95,3 +95,13 @@ def test_the_notebook_exports_boxes_that_supervision_reads(tmp_path, monkeypatch
     for number, (_, _, detections) in enumerate(names["dataset"]):
         x, y, width, height = names["coco"]["annotations"][number]["bbox"]
         assert detections.xyxy[0].tolist() == pytest.approx([x, y, x + width, y + height], abs=0.01)
+
+
+def test_the_notebook_was_run_and_is_small():
+    text = (EXAMPLES / "coco_supervision.ipynb").read_text()
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+    assert len(text) < 150_000
+    for cell in cells:
+        compile("".join(cell["source"]), "coco_supervision.ipynb", "exec")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lastseen.cli.shared import log
 from lastseen.cli.terminal import make_printable, raw
 from lastseen.files import one_line
-from lastseen.progress import LOOKING_CLOSER, Progress
+from lastseen.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +35,7 @@ class Bar:
         self._told[told.phase] = told, time.monotonic()
 
     def say(self, line: str) -> None:
-        """A line below the bar, instead of the one before; it goes with the bar."""
+        """A line below the bar, with the phase, instead of the one before; it goes with the bar."""
 
     def log_times(self) -> None:
         began = self._began
@@ -63,7 +63,7 @@ class SoFar:
         if not (answers and self._wanted):
             return
         self._words[name] = (f"{name} " if len(self._names) > 1 else "") + so_far_words(answers[0])
-        self._bar.say(f"So far: {'; '.join(self._words.values())}; {LOOKING_CLOSER} ...")
+        self._bar.say(f"So far: {'; '.join(self._words.values())}")
 
 
 @contextmanager
@@ -86,22 +86,19 @@ def _shown(what: str | None) -> Iterator[Bar]:
     from rich.text import Text
 
     class TimeLeft(ProgressColumn):
-        max_refresh = 0.5
-
         def render(self, task: Task) -> Text:
-            ends = task.fields["ends"]
-            if ends is None or task.finished:
+            left_s = task.fields["left_s"]
+            if left_s is None:
                 return Text("")
-            left = timedelta(seconds=max(0, round(ends - time.monotonic())))
-            return Text(f"{left} left", style="progress.remaining")
+            return Text(f"{timedelta(seconds=round(left_s))} left", style="progress.remaining")
 
     class Live(Rows):
-        line = ""
+        line = phase = ""
 
         def get_renderables(self) -> Iterable[RenderableType]:
             yield from super().get_renderables()
             if self.line:
-                yield Text(self.line, no_wrap=True, overflow="ellipsis")
+                yield Text(f"{self.line}; {self.phase} ...", no_wrap=True, overflow="ellipsis")
 
     class Shown(Bar):
         def __init__(self) -> None:
@@ -120,12 +117,13 @@ def _shown(what: str | None) -> Iterator[Bar]:
                 self._end_rows()
                 title = one_line(self.what or told.phase)
                 self._rows[told.phase] = self.live.add_task(
-                    "", total=None, title=title, unit=told.unit, ends=None
+                    "", total=None, title=title, unit=told.unit, left_s=None
                 )
-            ends = None if told.left_s is None else time.monotonic() + told.left_s
-            self.live.update(
-                self._rows[told.phase], completed=told.done, total=told.total, unit=told.unit, ends=ends
-            )
+            shown: dict[str, Any] = {"unit": told.unit, "left_s": told.left_s}
+            self.live.update(self._rows[told.phase], completed=told.done, total=told.total, **shown)
+            if told.phase != self.live.phase:
+                self.live.phase = told.phase
+                self.live.refresh()
 
         def say(self, line: str) -> None:
             self._start()
@@ -142,7 +140,7 @@ def _shown(what: str | None) -> Iterator[Bar]:
         def _end_rows(self) -> None:
             """Only the phase that is going on says what is left of all."""
             for row in self._rows.values():
-                self.live.update(row, ends=None)
+                self.live.update(row, left_s=None)
 
         def stop(self) -> None:
             if self._streams is not None:

@@ -38,7 +38,7 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Score this challenge file instead of running.")
     ] = None,
     absent: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Questions about absent things: adds the AUROC.")
+        Path | None, typer.Option(metavar="FILE", help="Questions about absent things, for the AUROC.")
     ] = None,
     weights: Weights = None,
     paper: Paper = False,
@@ -54,7 +54,7 @@ def evaluate(
 
     Example: lastseen evaluate --annotations vq_val.json --videos clips/ --out predictions.json
 
-    Stopped? The same command goes on where it was.
+    If it was stopped, the same command resumes.
     """
     from lastseen.datasets.vq2d import load_absent, load_vq2d
     from lastseen.evaluate.challenge import read_predictions, score_file

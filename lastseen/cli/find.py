@@ -68,7 +68,10 @@ def find(
     ] = False,
     at: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="PICTURE is a video: look at it there. Left out: at VIDEO."),
+        typer.Option(
+            metavar="SECONDS",
+            help="PICTURE is a video: take its picture at this moment. Without PICTURE: that of VIDEO.",
+        ),
     ] = None,
     before: Annotated[
         str | None,
@@ -94,17 +97,18 @@ def find(
         typer.Option("--in", metavar="NAME", help="Only this video of the index; repeatable."),
     ] = None,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Index: run the exact model on every frame.")
+        bool, typer.Option("--exhaustive", help="Index: run the model on every frame.")
     ] = False,
     candidates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Index: clips that the exact model looks at first.")
+        int, typer.Option(metavar="N", min=1, help="Index: number of clips that the model searches first.")
     ] = 24,
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
     masks: Masks = False,
     threshold: Annotated[
-        float | None, typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Least score that counts as seen.")
+        float | None,
+        typer.Option(metavar="SCORE", min=0.0, max=1.0, help="Lowest score that counts as seen."),
     ] = None,
     device: Device = None,
     engine: EngineName = None,
@@ -263,11 +267,14 @@ def _ask_index(
             return Written()
         (given,) = answers.values()
         if not given:
-            return Written(not_seen=["Nothing was written: no frame is in the index yet."])
+            return Written(notes=["Nothing was written: no frame is in the index yet."])
         answer, video = given[0], cast("IndexedVideo", given[0].video)
-        return outputs.write(
+        written = outputs.write(
             answer, every=every, original=lambda: replace(answer, video=_original(index, video))
         )
+        if len(given) > 1:
+            written.notes.append(f"Files show the latest answer, in {one_line(video.name)} (--in chooses).")
+        return written
 
     content = answers_dict(str(index.folder), localizer.model.title, answers, every)
     found = all(given and given[0].found for given in answers.values())
@@ -320,6 +327,11 @@ def _index(folder: Path | None, files: list[Path]) -> Index:
 
     place = folder or default_folder()
     if not (place / FILE).is_file():
+        if not files:
+            raise QueryError(
+                "what to find, and in which video? lastseen find desk.jpg walk.mp4 --mark asks where the "
+                f"thing is in the photo; a photo alone asks the index, and there is none at {place}"
+            )
         given = f"{files[-1]} is a picture, and there" if files else "there"
         raise QueryError(
             f"in which video? {given} is no index at {place}: give one, or run lastseen index VIDEO..."

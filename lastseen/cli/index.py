@@ -100,32 +100,39 @@ def add(
     keep: Annotated[
         str,
         typer.Option(
-            metavar="full|compact",
-            help="Keep all features, or under 0.5 GB an hour and decode the promising seconds again.",
+            metavar="full|small|compact",
+            help="full: all features. small: in few bits, 1 GB an hour. compact: .5 GB; decodes again.",
         ),
     ] = "full",
     follow: Annotated[
-        bool, typer.Option("--follow", help="The file is still being written: go on until it stops growing.")
+        bool,
+        typer.Option("--follow", help="The file is still being written: read on until it stops growing."),
     ] = False,
     settle: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.0, help="With --follow: it has stopped after so long.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="With --follow: time without growth after which the file is complete.",
+        ),
     ] = 10.0,
     keep_hours: Annotated[
         float | None,
-        typer.Option(metavar="H", min=0.0, help="Streams and --follow: forget what is older than that."),
+        typer.Option(metavar="H", min=0.0, help="Streams and --follow: remove what is older."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", min=0.0, help="Streams: record for so long.")
+        float | None, typer.Option(metavar="M", min=0.0, help="Streams: stop after M minutes.")
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Only the I-th of N parts of the list, for many machines."),
+        typer.Option(metavar="I/N", help="Only part I of N of the list, to share the work between machines."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to call it (default: the file's name).")
+        str | None, typer.Option(metavar="NAME", help="Name of the video (default: the file's).")
     ] = None,
     recorded: Annotated[
-        str | None, typer.Option(metavar="DATE", help="When it began (default: as the file says).")
+        str | None,
+        typer.Option(metavar="DATE", help="When the recording began (default: what the file says)."),
     ] = None,
     weights: Weights = None,
     device: Device = None,
@@ -141,7 +148,7 @@ def add(
 
     Example: lastseen index walk.mp4 holiday/ --keep compact
 
-    Stopped? The same command goes on where it was. What is there already costs nothing.
+    If it was stopped, the same command resumes. Videos that are in the index are skipped.
     """
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import checked_date, expanded
@@ -149,9 +156,9 @@ def add(
     from lastseen.video.containers import head_of
     from lastseen.video.sources import is_live, without_password
 
-    if keep not in ("full", "compact"):
-        raise IndexStoreError(f"--keep {keep}: choose full or compact")
-    sources = expanded(videos)
+    if keep not in ("full", "small", "compact"):
+        raise IndexStoreError(f"--keep {keep}: choose full, small or compact")
+    sources, by_name = expanded(videos), {str(Path(name).absolute()) for name in videos}
     sources = sources if shard is None else part_of(sources, shard)
     if name is not None and len(sources) > 1:
         raise IndexStoreError("--name goes with one video")
@@ -189,6 +196,7 @@ def add(
                             "progress": progress,
                         },
                         allow_truncated=allow_truncated,
+                        check=source in by_name,  # a whole folder would be read again and again
                     )
                 output["videos"].append(_facts(index, done))
                 _print_facts(output["videos"][-1], as_json, quiet)
@@ -215,6 +223,7 @@ def _record(
     follow: dict[str, Any] | None,
     live: dict[str, Any],
     allow_truncated: bool,
+    check: bool,
 ) -> Recording:
     from lastseen.index.live import record_live
     from lastseen.index.record import add_file, follow_file
@@ -226,7 +235,7 @@ def _record(
     try:
         if follow is not None:
             return follow_file(index, localizer, source, **options, **follow)
-        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated, check=check)
     except (FileNotFoundError, PermissionError) as error:  # it was removed meanwhile
         raise unreadable_file(Path(source), error) from None
 
@@ -296,7 +305,7 @@ def remove(
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove videos from the index; their files stay where they are.
+    """Remove videos from the index, and what is kept about them; their files stay where they are.
 
     Example: lastseen index remove walk.mp4
     """

@@ -85,7 +85,7 @@ def train(
         Path | None, typer.Argument(metavar="OUT/", help="The folder of the run; its model is OUT/model.")
     ] = None,
     recipe: Annotated[
-        str, typer.Option(metavar="NAME", help="What to train on what; see --list-recipes.")
+        str, typer.Option(metavar="NAME", help="Model and data; see --list-recipes.")
     ] = "synth_small",
     settings: Annotated[
         list[str] | None,
@@ -99,9 +99,10 @@ def train(
     ] = None,
     videos: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Its clips or source videos.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", min=0.0, help="Stop after so long; the same command goes on.")
+        float | None,
+        typer.Option(metavar="M", min=0.0, help="Stop after M minutes; the same command resumes."),
     ] = None,
-    list_recipes: Annotated[bool, typer.Option("--list-recipes", help="Name the recipes and end.")] = False,
+    list_recipes: Annotated[bool, typer.Option("--list-recipes", help="List the recipes.")] = False,
     device: Device = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -110,7 +111,7 @@ def train(
 
     Example: lastseen train runs/mine --recipe vqloc_small --annotations vq_train.json --videos clips/
 
-    Stopped? The same command goes on where it was.
+    If it was stopped, the same command resumes.
     Several GPUs: torchrun --nproc-per-node 8 -m lastseen train ...
     """
     from lastseen.train.fields import parse_setting, with_settings
@@ -146,9 +147,7 @@ def calibrate(
     ] = None,
     zoom_sightings: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=0, help="Sightings to zoom in on, 0: none; as the rule says unless given."
-        ),
+        typer.Option(metavar="N", min=0, help="Sightings to zoom in on, 0: none (default: as in the rule)."),
     ] = None,
     verify_min_cosine: Annotated[
         float | None,
@@ -156,7 +155,7 @@ def calibrate(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="Least similarity to the most confident sighting, 0: any; as the rule says unless given.",
+            help="Least similarity to the most confident sighting, 0: any (default: as in the rule).",
         ),
     ] = None,
     extend_min_cosine: Annotated[
@@ -165,7 +164,7 @@ def calibrate(
             metavar="COSINE",
             min=0.0,
             max=1.0,
-            help="Least similarity to the peak frame to extend a track, 0: never; else as the rule says.",
+            help="Least similarity to the peak frame to extend a track, 0: never (default: as in the rule).",
         ),
     ] = None,
     search_length_penalty: Annotated[
@@ -173,7 +172,7 @@ def calibrate(
         typer.Option(
             metavar="LOGITS",
             min=0.0,
-            help="Logits lost per e-fold of minutes searched; as the rule says unless given.",
+            help="Logits lost per e-fold of minutes searched (default: as in the rule).",
         ),
     ] = None,
     device: Device = None,

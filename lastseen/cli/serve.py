@@ -23,7 +23,7 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def serve(
     videos: Annotated[
-        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="Videos to read at once.")
+        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="Videos to add at the start.")
     ] = None,
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Where to listen; 0: any.")] = 8765,
     folder: IndexFolder = None,
@@ -36,18 +36,23 @@ def serve(
     max_upload: Annotated[str, typer.Option(metavar="SIZE", help="Largest upload, like 500M or 4G.")] = "4G",
     host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Listen there: others with the token may see your videos."),
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; others who have the token can see your videos."
+        ),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(
             metavar="TEXT",
             envvar="LASTSEEN_TOKEN",
-            help="What others must bring (default with --host: a random one).",
+            help="Token that every request needs (default with --host: a random one).",
         ),
     ] = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="With --host: let in everybody who can reach the address.")
+        bool,
+        typer.Option(
+            "--no-token", help="With --host: require no token; everybody who can reach the page can use it."
+        ),
     ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     weights: Weights = None,

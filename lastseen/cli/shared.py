@@ -81,15 +81,14 @@ Skip = Annotated[
     typer.Option(
         metavar="STEP",
         callback=_known_steps,
-        help="Leave out a step of refinement: zoom (the slowest), verify, extend or mask; repeatable.",
+        help="Leave out a refinement step: zoom (the slowest), verify, extend or mask; repeatable.",
     ),
 ]
 Masks = Annotated[
     bool,
     typer.Option(
         "--masks",
-        help="Boxes of the answer, and the thing in its picture, by masks (MobileSAM; 'lastseen models add "
-        "mobile-sam' first).",
+        help="Refine boxes by masks (MobileSAM; run 'lastseen models add mobile-sam' first).",
     ),
 ]
 Device = Annotated[
@@ -120,7 +119,7 @@ Verbose = Annotated[
         "-v",
         callback=_set_verbose,
         is_eager=True,
-        help="Say what is done, on which device and how fast; errors with their origin.",
+        help="Log steps, device and speed; show where an error comes from.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -22,21 +22,24 @@ def synth(
         str, typer.Option(metavar="NAME", help="train, or val, which no training sees.")
     ] = "val",
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="How many videos.")] = 10,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Another seed, other episodes.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the episodes.")] = 0,
     assets: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Asset packs (.npz); without: drawn at run time.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Asset packs (.npz); without them things are generated."),
     ] = None,
     scans: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Your own Google Scanned Objects (OBJ + texture).")
     ] = None,
-    size: Annotated[str, typer.Option(metavar="WxH", help="Of the videos, in pixels.")] = "640x480",
-    fps: Annotated[float, typer.Option(metavar="N", help="Of the videos: a multiple of 5.")] = 10.0,
+    size: Annotated[str, typer.Option(metavar="WxH", help="Size of the videos in pixels.")] = "640x480",
+    fps: Annotated[
+        float, typer.Option(metavar="N", help="Frames a second of the videos: a multiple of 5.")
+    ] = 10.0,
     seconds: Annotated[str, typer.Option(metavar="A-B", help="Shortest and longest episode.")] = "30-300",
     preview: Annotated[
         bool,
-        typer.Option("--preview", help="Only one episode, boxes drawn in: OUT.jpg (a sheet) or OUT.mp4."),
+        typer.Option("--preview", help="Render one episode with its boxes, as OUT.jpg (a sheet) or OUT.mp4."),
     ] = False,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that render.")] = 1,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes.")] = 1,
     device: Device = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -46,7 +49,7 @@ def synth(
 
     Example: lastseen synth data/val --split val --episodes 50 --seed 0
 
-    Stopped? The same command goes on where it was.
+    If it was stopped, the same command resumes.
     """
     from lastseen.engine.devices import best_device, checked_device
     from lastseen.files import check_apart

@@ -6,6 +6,8 @@
     write_affinity                          where one point of the query matches in a frame
     write_video, write_cutout               videos
     write_report                            a self-contained HTML file
+    save_answer                             any of these, by the ending of a name
+    answer_html, answer_png                 for notebooks
 
 Of this package only `render` and `picture` import Pillow.
 """
@@ -14,13 +16,17 @@ from lastseen.formats.answer_json import answer_dict
 from lastseen.render.affinity import draw_affinity, write_affinity
 from lastseen.render.figure import draw_figure, write_figure
 from lastseen.render.film import write_cutout, write_video
+from lastseen.render.notebook import answer_html, answer_png
 from lastseen.render.report import report_html, write_report
+from lastseen.render.save import save_answer
 from lastseen.render.still import draw_answer, write_picture
 from lastseen.render.strip import draw_filmstrip, write_filmstrip
 from lastseen.words import answer_text, clock, unreadable_words
 
 __all__ = [
     "answer_dict",
+    "answer_html",
+    "answer_png",
     "answer_text",
     "clock",
     "draw_affinity",
@@ -28,6 +34,7 @@ __all__ = [
     "draw_figure",
     "draw_filmstrip",
     "report_html",
+    "save_answer",
     "unreadable_words",
     "write_affinity",
     "write_cutout",

@@ -5,22 +5,29 @@ from __future__ import annotations
 import numpy as np
 
 from lastseen.answer import Answer
+from lastseen.errors import OutputError, VideoError
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 
 def video_of(answer: Answer) -> Video:
-    if not isinstance(answer.video, Video):
-        raise TypeError(
-            f"pictures need the video itself: replace(answer, video=Video({str(answer.video.path)!r}))"
-        )
-    return answer.video
+    """The video itself, to draw on; if the answer has only facts about it, the file that they are about."""
+    known = answer.video
+    if isinstance(known, Video):
+        return known
+    try:
+        video = Video(known.path, allow_truncated=True)
+    except VideoError as error:
+        raise OutputError(f"{error}; there is nothing to draw the answer on") from None
+    if (video.width, video.height) != (known.width, known.height) or known.duration_s > video.duration_s + 1:
+        raise OutputError(f"{known.path} is not the video of this answer any more; nothing to draw on")
+    return video
 
 
 def track_of(answer: Answer) -> ResponseTrack:
     """The last sighting, or else the best guess."""
     if not answer.shown:
-        raise ValueError("the answer has no sighting and no guess to draw")
+        raise OutputError("the thing was not seen, and there is not even a guess to draw")
     return answer.shown[-1]
 
 

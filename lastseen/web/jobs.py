@@ -44,8 +44,9 @@ class Job:
     done: int = 0
     total: int = 0
     unit: str = "frames"
-    left_then_s: float | None = None  # estimated when progress was told last
-    told: float = 0.0  # when that was, monotonic clock
+    # Estimated time until the job is done, all phases. Not counted down between two reports: a step that
+    # takes longer than it should must not look as if it were about to end.
+    left_s: float | None = None
     message: str = ""  # error message
     ended: float = 0.0
     asked: Any = None  # what a question asks
@@ -61,13 +62,6 @@ class Job:
         return self.state in (DONE, FAILED, CANCELLED)
 
     @property
-    def left_s(self) -> float | None:
-        """Estimated time until the job is done, all phases; None if unknown."""
-        if self.state != RUNNING or self.left_then_s is None:
-            return None
-        return max(0.0, self.left_then_s - (time.monotonic() - self.told))
-
-    @property
     def answered(self) -> bool:
         """Whether there is something to show: a preliminary result, or the final one."""
         return self.state == DONE or (self.state == RUNNING and self.preliminary is not None)
@@ -80,7 +74,7 @@ class Job:
     def begin(self, phase: str, what: str = "") -> None:
         """A phase begins; `what` it is about is said to people."""
         self.phase, self.step = phase, f"{phase.capitalize()} {what}".strip()
-        self.done, self.total, self.left_then_s = 0, 0, None
+        self.done, self.total, self.left_s = 0, 0, None
         self.version += 1
         self.check()
 
@@ -88,7 +82,7 @@ class Job:
         if told.phase != self.phase:
             self.phase, self.step = told.phase, told.phase.capitalize()
         self.done, self.total, self.unit = told.done, told.total, told.unit
-        self.left_then_s, self.told = told.left_s, time.monotonic()
+        self.left_s = told.left_s
         self.version += 1
         self.check()
 
@@ -236,7 +230,7 @@ class Jobs:
 
     def _end(self, job: Job, state: str) -> None:
         job.state, job.ended = state, time.monotonic()
-        job.preliminary = None
+        job.preliminary = job.left_s = None
         job.version += 1
         self._work.pop(job.id, None)
 

@@ -179,6 +179,75 @@ def test_the_progress_bar_moves_and_names_do_not(tmp_path):
     assert r"\x1b]0;title\x07" in text and "[red]" in text
 
 
+FOUND_IN_A_TERMINAL = """
+import sys
+from dataclasses import replace
+
+sys.path.insert(0, sys.argv.pop(1))
+from web import tiny
+from lastseen.cli import main
+from lastseen.localizer import Localizer
+from lastseen.refine import Extend, Verify, Zoom
+
+localizer = tiny()
+localizer = localizer.with_rule(replace(localizer.rule, refinement=(Zoom(), Verify(), Extend())))
+Localizer.from_pretrained = lambda *_, **__: localizer
+words = sys.argv[1:]
+for option in ([], ["-q"], ["--json"]):
+    sys.argv[1:] = [*words, *option]
+    try:
+        main()
+    except SystemExit as ended:
+        print("status", ended.code)
+"""
+
+
+def shown_in_a_terminal(*words: str) -> tuple[int, str]:
+    """Status and what a terminal is sent."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", FOUND_IN_A_TERMINAL, str(Path(__file__).parents[1]), *words]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:
+        pass  # the other end is closed
+    return process.wait(timeout=60), shown.decode()
+
+
+def screen(shown: str) -> list[str]:
+    """The rows of a terminal after it was sent this: lines, cursor up, erase line, colours."""
+    rows, row = [""], 0
+    for part in re.findall("\x1b\\[[0-9?;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", shown):
+        if part == "\n":
+            row += 1
+            rows += [""] * (row + 1 - len(rows))
+        elif part.endswith("A") and part.startswith("\x1b["):
+            row = max(0, row - int(part[2:-1] or 1))
+        elif part == "\x1b[2K":
+            rows[row] = ""
+        elif not part.startswith("\x1b"):
+            rows[row] += part
+    return rows
+
+
+def test_the_answer_so_far_is_one_line_that_the_answer_replaces(tmp_path):
+    video = str(write_scene(tmp_path / "walk.mp4", [None] * 3 + [PLACE] * 5))
+    status, shown = shown_in_a_terminal("find", video, video, "--at", "1.0", "--box", "100,50,164,114")
+    assert status == 0 and shown.count("status 0") == 3, shown
+    plain, quiet, as_json = shown.split("status 0")[:3]
+    so_far = re.search(r"So far: last seen from 0:\d\d\.\d to 0:\d\d\.\d; looking closer \.\.\.", plain)
+    assert so_far and plain.index("searching") < so_far.start() < plain.index("Last seen from")
+    rows = [row for row in screen(plain) if row.strip()]  # what there is to see in the end
+    assert [row.split()[0] for row in rows[:3]] == ["searching", "looking", "Last"]
+    assert "So far" not in "".join(rows)
+    assert "So far" not in quiet and "looking closer" not in quiet
+    assert "So far" not in as_json and "looking closer" in as_json
+
+
 def test_help_and_completion_are_as_before():
     done = subprocess.run(
         [sys.executable, "-m", "lastseen", "find", "--help"], capture_output=True, text=True, check=True

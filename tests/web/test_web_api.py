@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from lastseen.formats import FORMATS
 from lastseen.formats.answer_json import answer_schema
 from lastseen.index import Index
 from lastseen.query import Query
+from lastseen.refine import Extend, Zoom
 from lastseen.video import Video
 from lastseen.web.media import Settings
 from lastseen.web.run import open_socket
@@ -243,6 +245,43 @@ def test_progress_is_told_live(client):
         told = [json.loads(line[6:]) for line in events.iter_lines() if line.startswith("data: ")]
     assert told[-1]["state"] == "done"
     assert told[-1]["done"] == told[-1]["total"] == len(PLACES)
+    assert {one["phase"] for one in told} <= {"", "reading"}
+    assert (told[-1]["unit"], told[-1]["step"]) == ("frames", "Reading walk.mp4")
+
+
+def test_the_first_pass_answers_while_the_job_looks_closer(folder):
+    localizer = tiny()
+    localizer = localizer.with_rule(replace(localizer.rule, refinement=(Zoom(), Extend())))
+    settings = Settings(index=folder / "index", folders=(folder / "videos",))
+    with TestClient(create_app(settings, localizer), base_url=HERE) as client:
+        added = client.post("/api/videos", json={"path": "walk.mp4"}).json()
+        finished(client, added["job"]["id"])
+        localizer.hold.set()
+        job = client.post("/api/find", json={"looks": [look(added["video"]["id"])]}).json()["id"]
+        states = []
+        while not states or not states[-1]["answered"]:
+            assert client.get(f"/api/jobs/{job}/answers").status_code in (200, 409)
+            states.append(client.get(f"/api/jobs/{job}").json())
+        assert (states[-1]["state"], states[-1]["phase"]) == ("running", "looking closer")
+        early = client.get(f"/api/jobs/{job}/answers").json()
+        assert early["preliminary"] and early["found"] and early["answers"][0]["steps"] == []
+        assert client.get(f"/api/jobs/{job}/answers/0/picture.jpg").status_code == 200
+        question = client.get(f"/api/questions/{job}").json()
+        assert question["answers"] == early and question["words"].startswith("Last seen")
+        assert (question["state"], question["kept"]) == ("running", False)
+        assert client.get(f"/api/jobs/{job}").json()["left"] > 0
+        localizer.hold.clear()
+        assert finished(client, job)["answered"]
+        late = client.get(f"/api/jobs/{job}/answers").json()
+        assert not late["preliminary"] and late["answers"][0]["steps"] == ["zoom", "extend"]
+        localizer.hold.set()
+        job = client.post("/api/find", json={"looks": [look(added["video"]["id"])]}).json()["id"]
+        while not client.get(f"/api/jobs/{job}").json()["answered"]:
+            time.sleep(0.01)
+        client.post(f"/api/jobs/{job}/cancel")
+        localizer.hold.clear()
+        assert not finished(client, job)["answered"]
+        assert client.get(f"/api/jobs/{job}/answers").status_code == 409
 
 
 def test_reading_is_cancelled_and_goes_on_where_it_was(client, localizer):

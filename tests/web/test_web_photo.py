@@ -179,3 +179,24 @@ def test_a_box_drawn_in_the_video_takes_the_photos_place(walk, folder):
     playwright.expect(walk.locator("#enlarge")).to_be_hidden()
     find(walk)
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
+
+
+@pytest.mark.parametrize("accept", ["key", "tap", "button"])
+def test_a_suggested_box_is_accepted_by_a_key_a_tap_or_a_button(walk, folder, accept):
+    """The mask model is not in the package; what it would say is given here."""
+    box = list(MARKED.xyxy)
+    walk.route("**/api/settings", lambda route: route.fulfill(json={"masks": False, "suggestions": True}))
+    walk.route("**/api/pictures/*/suggestion", lambda route: route.fulfill(json={"box": box, "reason": ""}))
+    give(walk, folder / "photo.jpg")
+    playwright.expect(walk.locator("#suggested")).to_be_visible()
+    playwright.expect(walk.locator("#find")).to_be_disabled()  # a suggestion is not yet an answer
+    if accept == "key":
+        walk.keyboard.press("Enter")
+    elif accept == "tap":
+        area, share = walk.locator(CANVAS).bounding_box(), MARKED.scaled(1 / PHOTO[0], 1 / PHOTO[1])
+        x, y = (share.x1 + share.x2) / 2, (share.y1 + share.y2) / 2
+        walk.mouse.click(area["x"] + x * area["width"], area["y"] + y * area["height"])
+    else:
+        walk.click("#accept")
+    playwright.expect(walk.locator("#suggested")).to_be_hidden()
+    assert asked(walk)["box"] == pytest.approx(box)

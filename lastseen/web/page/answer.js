@@ -98,8 +98,8 @@ export class AnswerView {
 const missing = ({ incomplete }) => (incomplete.length ? `${incomplete.join(", ")}: only the part read so far.` : "");
 
 // As `still_words` of lastseen/words.py.
-function stillWords({ curve }) {
-  if (curve.searched >= curve.duration - 0.5) return "still in view when the video ends";
+function stillWords({ curve, answer }) {
+  if (curve.searched > curve.duration - 1 / answer.tracks[0].fps) return "still in view when the video ends";
   return `still in view where the search ends (${clock(curve.searched)})`;
 }
 

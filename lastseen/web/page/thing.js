@@ -26,7 +26,6 @@ export class Thing {
       },
       changed: () => this.#drawn(this.pen.box),
     });
-    this.settings = get("/api/settings").catch(() => ({}));
     this.pen.picture = (pen, width, height) => this.look && pen.drawImage(this.look.image, 0, 0, width, height);
     for (const name of ["choose", "photograph"]) {
       const input = section.querySelector(`#${name}`);
@@ -99,7 +98,8 @@ export class Thing {
 
   // Draw what a model takes for the thing, to be accepted or not.
   async #suggest(look, id) {
-    if (!(await this.settings).suggestions) return;
+    this.settings ??= await get("/api/settings");
+    if (!this.settings.suggestions) return;
     look.suggestion = (await post(`/api/pictures/${id}/suggestion`)).box;
     if (this.look === look) this.#select(this.current);
   }
