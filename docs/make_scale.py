@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from drawing import Drawing, Rect
-from plot import DASHED, Axis, Pen, Plot
+from plot import DASHED, DOTTED, Axis, Pen, Plot
 
 from lastseen.files import whole_file
 
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.scale import fleets, report
 from benchmarks.scale.constants import Given, Measured, Samples, corpora
 from benchmarks.scale.costs import Model
+from benchmarks.scale.fleets import KEEP
 
 PAGE = Path(__file__).with_name("scale.md")
 PICTURES = Path(__file__).parent / "pictures"
@@ -50,15 +51,15 @@ def limits(model: Model) -> Drawing:
     person = corpora(given)[1].touched_hours
 
     def slowest(hours: float) -> float:
-        return model.scan_slowest_s(hours, model.machines_for_memory(hours), shape)
+        return model.scan_slowest_s(KEEP, hours, model.machines_for_memory(KEEP, hours), shape)
 
-    left = Plot(drawing, LEFT, HOURS_AXIS, logarithmic("First stage, seconds", -1, 5))
-    right = Plot(drawing, RIGHT, HOURS_AXIS, logarithmic("Machines", 0, 5))
+    left = Plot(drawing, LEFT, HOURS_AXIS, logarithmic("First stage (compact), seconds", -1, 5))
+    right = Plot(drawing, RIGHT, HOURS_AXIS, logarithmic("Machines (compact)", 0, 5))
     for plot in (left, right):
         plot.event(person, "a person's year")
     left.level(given.target_s, f"{given.target_s:g} s")
-    left.line(curve(model.scan_core_s), GREY)
-    left.line(curve(lambda hours: model.scan_median_s(hours, 1)), INK)
+    left.line(curve(lambda hours: model.scan_core_s(KEEP, hours)), GREY)
+    left.line(curve(lambda hours: model.scan_median_s(KEEP, hours, 1)), INK)
     left.line(curve(slowest), ACCENT)
     names = (
         "one core",
@@ -66,8 +67,8 @@ def limits(model: Model) -> Drawing:
         "as many as hold the tokens in memory",
     )
     left.legend(list(zip(names, (GREY, INK, ACCENT))), (0, 130))
-    right.line(curve(model.machines_for_memory), ACCENT)
-    right.line(curve(model.machines_for_target), INK)
+    right.line(curve(lambda hours: model.machines_for_memory(KEEP, hours)), ACCENT)
+    right.line(curve(lambda hours: model.machines_for_target(KEEP, hours)), INK)
     right.legend(
         [("to hold the tokens in memory", ACCENT), (f"to score them in {given.target_s:g} s", INK)], (0,)
     )
@@ -78,27 +79,30 @@ def costs(model: Model) -> Drawing:
     """Dollars by the hour of video: kept, indexed, asked."""
     drawing = Drawing(WIDTH, HEIGHT, "Dollars: storage, machines and questions against hours of video")
     stored = Axis("hours of video stored", HOURS_AXIS.marks, is_log=True)
-    left = Plot(drawing, LEFT, stored, logarithmic("Dollars to keep, and once to index", -2, 8, "$", 2))
+    left = Plot(drawing, LEFT, stored, logarithmic("Dollars: a month, and indexing once", -2, 8, "$", 2))
     right = Plot(drawing, RIGHT, HOURS_AXIS, logarithmic("Dollars a question", -4, 4, "$", 2))
-    gpu_usd, dashed = model.given.gpu_hour_usd, Pen("ink", DASHED)
+    gpu_usd, dashed, dotted = model.given.gpu_hour_usd, Pen("ink", DASHED), Pen("ink", DOTTED)
     left.line(curve(model.index_usd), GREY)
     left.line(curve(lambda hours: model.store_usd("full", hours)), INK)
     left.line(curve(lambda hours: model.store_usd("compact", hours)), dashed)
-    left.line(curve(lambda hours: model.fleet_usd(model.machines_for_memory(hours))), ACCENT)
+    left.line(curve(lambda hours: model.store_usd("small", hours)), dotted)
+    left.line(curve(lambda hours: model.fleet_usd(model.machines_for_memory(KEEP, hours))), ACCENT)
     left.legend(
         [
-            ("full, a month", INK),
-            ("compact and videos, a month", dashed),
-            ("indexing, once", GREY),
-            ("machines for tokens, a month", ACCENT),
+            ("full", INK),
+            ("compact, videos", dashed),
+            ("small", dotted),
+            ("indexing", GREY),
+            ("machines for memory", ACCENT),
         ],
-        (0, 150),
+        (0, 90, 250),
     )
     right.line(curve(lambda hours: model.question_usd("compact", hours)), dashed)
+    right.line(curve(lambda hours: model.question_usd("small", hours)), dotted)
     right.line(curve(lambda hours: model.question_usd("full", hours)), INK)
     right.line(curve(lambda hours: model.exhaustive_gpu_s(hours) / 3600 * gpu_usd), ACCENT)
-    names = "quick, full", "quick, compact", "exact model on every frame, GPU"
-    right.legend(list(zip(names, (INK, dashed, ACCENT))), (0, 150))
+    names = "full", "compact", "small", "exact model on every frame, GPU"
+    right.legend(list(zip(names, (INK, dashed, dotted, ACCENT))), (0, 110))
     return drawing
 
 
@@ -131,7 +135,8 @@ def _marks(low: float, high: float) -> list[tuple[float, str]]:
 def page(model: Model, results: Sequence[fleets.Result]) -> str:
     """The page as it is, with its tables computed again."""
     blocks = {
-        "costs": report.costs_table(model),
+        "storage": report.storage_table(model),
+        "questions": report.questions_table(model),
         "limits": report.limits_table(model),
         "latency": report.latency_table(results),
         "given": report.given_table(model),

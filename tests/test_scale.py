@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.scale import fleets
-from benchmarks.scale.constants import Given, Measured, Samples, corpora
+from benchmarks.scale.constants import KEEPS, Given, Measured, Samples, corpora
 from benchmarks.scale.costs import Model, expected_slowest
 from benchmarks.scale.simulate import (
     Fleet,
@@ -35,6 +35,7 @@ def model():
     measured = Measured(
         full_frame_bytes=1e6,
         compact_frame_bytes=1e4,
+        small_frame_bytes=5e4,
         gpu_frames_s=1_000,
         decode_frames_core_s=20,
         gpu_exhaustive_hour_s=0.5,
@@ -45,7 +46,7 @@ def model():
     )
     samples = Samples(
         {
-            "score_frame_core_s": 1e-4,
+            "first_stage": {"score_frame_core_s": {"compact": 1e-4, "small": 3e-4, "unpacking": 0.02}},
             "encode_query_core_s": 0.5,
             "index_frame_core_s": 0.1,
             "ask_wall_s": SHAPE,
@@ -67,14 +68,15 @@ def model():
 
 
 def test_bytes_frames_and_seconds_become_gigabytes_hours_and_dollars(model):
-    assert model.full_gb(2) == pytest.approx(36) and model.compact_gb(100) == pytest.approx(18)
+    assert [model.index_gb(keep, 100) for keep in KEEPS] == pytest.approx([1_818, 18, 90])
     assert model.gpu_hours(200) == pytest.approx(1)  # 18 GPU-seconds an hour of video
     assert model.decode_core_hours(4) == pytest.approx(1)  # 900 core-seconds
     assert model.cpu_core_hours(4) == pytest.approx(3)  # and 1,800 to encode
     assert model.index_usd(200) == pytest.approx(2 + 50 * 0.1)
     assert model.index_without_gpu_usd(4) == pytest.approx(0.3)
-    assert model.store_usd("full", 2) == pytest.approx(36 * 0.05)
+    assert model.store_usd("full", 2) == pytest.approx(36.36 * 0.05)
     assert model.store_usd("compact", 100) == pytest.approx((18 + 200) * 0.05)
+    assert model.store_usd("small", 100) == pytest.approx(90 * 0.05)  # needs no video
     assert model.fleet_usd(1) == pytest.approx(730)
     assert model.exhaustive_gpu_s(3) == pytest.approx(1.5)
     assert model.decoding_cores_a_gpu() == pytest.approx(50)
@@ -82,17 +84,22 @@ def test_bytes_frames_and_seconds_become_gigabytes_hours_and_dollars(model):
 
 def test_a_question_takes_its_parts_one_after_the_other(model):
     hours, machines = 1_000, 10
-    assert model.machines_for_memory(hours) == machines and model.machines_for_memory(hours + 1) == 11
-    assert model.machines_for_target(hours) == 100  # 1,800 core-seconds on ten cores in 1.8 s
-    assert model.scan_median_s(hours, machines) == pytest.approx(18)
+    assert model.machines_for_memory("full", hours) == machines  # which keeps tokens of compact
+    assert (
+        model.machines_for_memory("full", hours + 1) == 11 and model.machines_for_memory("small", hours) == 50
+    )
+    assert model.machines_for_target("compact", hours) == 100  # 1,800 core-seconds on ten cores in 1.8 s
+    assert model.scan_median_s("full", hours, machines) == pytest.approx(18)
+    assert model.scan_median_s("small", hours, machines) == pytest.approx(54)
     clip_s = 0.2 + 40 * 1e6 / 1e9 / 0.1  # the exact model, reading from disk
     assert model.clip_s("full") == pytest.approx(clip_s)
     assert model.clip_s("compact") == pytest.approx((2 + 2 + 4) / 10)  # the model, decoding, encoding
+    assert model.clip_s("small") == pytest.approx((2 + 40 * 0.02) / 10)
     whole = 0.5 + 18 * expected_slowest(SHAPE, machines) + 0.01 + 10 * 0.001 + 3 * clip_s + 0.01
     assert model.question_s("full", hours, machines, SHAPE) == pytest.approx(whole)
     core_s = 0.5 + 1_800 + 24 * 8
     assert model.question_usd("compact", hours) == pytest.approx(core_s / 3600 * 0.1)
-    assert model.touched_share_for_target(hours) == pytest.approx(0.1)
+    assert model.touched_share_for_target("compact", hours) == pytest.approx(0.1)
     assert model.hours_until_wrong() == pytest.approx(1)
 
 
@@ -114,9 +121,10 @@ def test_what_the_product_says_of_itself_is_what_the_model_takes():
     }
     assert measured.candidates == CANDIDATES
     channels = 384  # of the bundled model
-    per_token = samples.raw["query_vectors"] * channels * 2
+    assert samples.stage["bytes_a_frame"]["small"] == measured.small_frame_bytes
+    per_token = samples.stage["query_vectors"]["all"] * channels * 2
     operations = Model(measured, samples, Given()).scan_operations(1)
-    assert operations == pytest.approx(18_000 * samples.raw["tokens_a_frame"] * per_token)
+    assert operations == pytest.approx(18_000 * samples.stage["tokens_a_frame"] * per_token)
 
 
 def test_a_question_of_one_of_many_people_touches_only_what_is_theirs(model):
@@ -124,8 +132,10 @@ def test_a_question_of_one_of_many_people_touches_only_what_is_theirs(model):
     assert (hour.touched_hours, person.touched_hours, million.touched_hours) == (1, 3_650, 1e6)
     assert people.stored_hours == 1_000 * person.stored_hours
     assert people.touched_hours == person.touched_hours
-    assert model.machines_serving(people) == model.machines_for_memory(people.stored_hours)
-    assert model.machines_serving(person) == model.machines_for_target(person.touched_hours)
+    least = model.machines_for_memory("compact", people.stored_hours)
+    assert model.machines_serving("compact", people) == least
+    quick = model.machines_for_target("compact", person.touched_hours)
+    assert model.machines_serving("compact", person) == quick > model.machines_for_memory("compact", 3_650)
 
 
 def test_the_expected_slowest_is_that_of_draws():
@@ -259,6 +269,6 @@ def test_prices_of_ones_own_change_the_table():
         return done.returncode, done.stdout + done.stderr
 
     status, text = said("--gb-month-usd", "1")
-    assert status == 0 and "| `full`, a month | $14 |" in text
+    assert status == 0 and "| `full`, a month | $15 |" in text
     status, text = said("--gpu-hour-usd", "-3")
     assert status == 2 and "-3 is not a positive number" in text

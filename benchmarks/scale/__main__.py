@@ -24,7 +24,13 @@ def main() -> None:
     arguments = parser.parse_args()
     given = Given(**{item.name: getattr(arguments, item.name) for item in fields(Given)})
     model = Model(Measured(), Samples.read(), given)
-    for said in (report.given_table, report.measured_table, report.costs_table, report.limits_table):
+    for said in (
+        report.given_table,
+        report.measured_table,
+        report.storage_table,
+        report.questions_table,
+        report.limits_table,
+    ):
         print(said(model), end="\n\n")
     if arguments.simulate:
         results = [fleets.simulated(model, case) for case in fleets.CASES]

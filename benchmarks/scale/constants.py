@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SAMPLES = Path(__file__).with_name("measured.json")
+KEEPS = ("full", "compact", "small")  # kinds of an index
 FRAME_RATE = 5.0  # frames a second that are searched
 FRAMES_AN_HOUR = FRAME_RATE * 3600
 
@@ -31,6 +32,9 @@ class Measured:
     )
     compact_frame_bytes: float = number(
         25_476, "bytes a frame", "`compact` index ([indexing.md](indexing.md#sizes))"
+    )
+    small_frame_bytes: float = number(
+        55_296, "bytes a frame", "`small` index ([indexing.md](indexing.md#sizes), 16:9)"
     )
     gpu_frames_s: float = number(
         3_434,
@@ -71,13 +75,21 @@ class Samples:
         return cls(json.loads(path.read_text()))
 
     @property
-    def score_hour_core_s(self) -> float:
-        """First stage: every token of an hour against the query's vectors."""
-        return self.raw["score_frame_core_s"] * FRAMES_AN_HOUR
+    def stage(self) -> dict[str, Any]:
+        return self.raw["first_stage"]
+
+    def score_hour_core_s(self, way: str) -> float:
+        """First stage: tokens of an hour with the query's vectors. `way`: of an index, or an experiment."""
+        return self.stage["score_frame_core_s"][way] * FRAMES_AN_HOUR
+
+    @property
+    def unpack_frame_core_s(self) -> float:
+        """Features of a frame from a `small` index."""
+        return self.stage["score_frame_core_s"]["unpacking"]
 
     @property
     def tokens_an_hour(self) -> float:
-        return self.raw["tokens_a_frame"] * FRAMES_AN_HOUR
+        return self.stage["tokens_a_frame"] * FRAMES_AN_HOUR
 
     @property
     def encode_query_core_s(self) -> float:

@@ -21,11 +21,16 @@ class Model:
 
     # storage
 
-    def full_gb(self, hours: float) -> float:
-        return hours * FRAMES_AN_HOUR * self.measured.full_frame_bytes / GB
+    def index_gb(self, keep: str, hours: float) -> float:
+        """On disk; `full` keeps the compact tokens, too."""
+        measured = self.measured
+        small, compact = measured.small_frame_bytes, measured.compact_frame_bytes
+        frame_bytes = {"full": measured.full_frame_bytes + compact, "compact": compact, "small": small}[keep]
+        return hours * FRAMES_AN_HOUR * frame_bytes / GB
 
-    def compact_gb(self, hours: float) -> float:
-        return hours * FRAMES_AN_HOUR * self.measured.compact_frame_bytes / GB
+    def tokens_gb(self, keep: str, hours: float) -> float:
+        """What the first stage must have in memory."""
+        return self.index_gb(_tokens(keep), hours)
 
     def video_gb(self, hours: float) -> float:
         return hours * self.given.video_gb_an_hour
@@ -56,47 +61,55 @@ class Model:
 
     # a question, alone on its machines
 
-    def scan_core_s(self, hours: float) -> float:
-        return hours * self.samples.score_hour_core_s
+    def scan_core_s(self, keep: str, hours: float) -> float:
+        return hours * self.samples.score_hour_core_s(_tokens(keep))
 
     def scan_operations(self, hours: float) -> float:
-        """Multiplications and additions: each token with each vector of the query."""
-        channels = self.measured.compact_frame_bytes / self.samples.raw["tokens_a_frame"] - SCALE_BYTES
-        return 2 * hours * self.samples.tokens_an_hour * self.samples.raw["query_vectors"] * channels
+        """Multiplications and additions: each compact token with each vector of the query."""
+        stage = self.samples.stage
+        channels = self.measured.compact_frame_bytes / stage["tokens_a_frame"] - SCALE_BYTES
+        return 2 * hours * self.samples.tokens_an_hour * stage["query_vectors"]["all"] * channels
 
-    def machines_for_memory(self, hours: float) -> int:
+    def machines_for_memory(self, keep: str, hours: float) -> int:
         """The fewest whose memory holds the tokens of all hours."""
-        return math.ceil(self.compact_gb(hours) / self.given.memory_gb)
+        return math.ceil(self.tokens_gb(keep, hours) / self.given.memory_gb)
 
-    def machines_for_target(self, hours: float) -> int:
+    def machines_for_target(self, keep: str, hours: float) -> int:
         """The fewest that score the tokens of all hours in the target time."""
-        return math.ceil(self.scan_core_s(hours) / self.given.cores_a_machine / self.given.target_s)
+        return math.ceil(self.scan_core_s(keep, hours) / self.given.cores_a_machine / self.given.target_s)
 
-    def machines_serving(self, corpus: Corpus) -> int:
+    def machines_serving(self, keep: str, corpus: Corpus) -> int:
         """All that is stored in memory, and what a question touches scored in the target time."""
-        least = self.machines_for_memory(corpus.stored_hours)
-        return max(least, self.machines_for_target(corpus.touched_hours))
+        least = self.machines_for_memory(keep, corpus.stored_hours)
+        return max(least, self.machines_for_target(keep, corpus.touched_hours))
 
-    def scan_median_s(self, hours: float, machines: int) -> float:
+    def scan_median_s(self, keep: str, hours: float, machines: int) -> float:
         """On one of the machines, its cores sharing the work evenly."""
-        return self.scan_core_s(hours) / machines / self.given.cores_a_machine
+        return self.scan_core_s(keep, hours) / machines / self.given.cores_a_machine
 
-    def scan_slowest_s(self, hours: float, machines: int, shape: Sequence[float]) -> float:
-        return self.scan_median_s(hours, machines) * expected_slowest(shape, machines)
+    def scan_slowest_s(self, keep: str, hours: float, machines: int, shape: Sequence[float]) -> float:
+        return self.scan_median_s(keep, hours, machines) * expected_slowest(shape, machines)
 
     def merge_s(self, machines: int) -> float:
         return self.given.round_trip_s + machines * self.given.merge_shard_s
 
     def clip_s(self, keep: str) -> float:
         """The exact model on one candidate, on all cores of a machine."""
-        given, measured = self.given, self.measured
-        core_s, read_s = measured.clip_core_s, 0.0
-        if keep == "full":
-            read_s = measured.clip_frames * measured.full_frame_bytes / GB / given.disk_gb_s
-        else:
+        return self.clip_core_s(keep) / self.given.cores_a_machine + self.read_clip_s(keep)
+
+    def clip_core_s(self, keep: str) -> float:
+        measured, core_s = self.measured, self.measured.clip_core_s
+        if keep == "small":
+            core_s += measured.clip_frames * self.samples.unpack_frame_core_s
+        elif keep == "compact":  # from the video
             core_s += measured.clip_frames / measured.decode_frames_core_s
             core_s += measured.clip_frames * self.samples.index_frame_core_s
-        return core_s / given.cores_a_machine + read_s
+        return core_s
+
+    def read_clip_s(self, keep: str) -> float:
+        """Features from disk; other indexes have in memory what they need of it."""
+        clip_gb = self.measured.clip_frames * self.measured.full_frame_bytes / GB
+        return clip_gb / self.given.disk_gb_s if keep == "full" else 0.0
 
     def exact_s(self, keep: str, machines: int) -> float:
         """Candidates lie on different machines, as evenly as they can."""
@@ -104,7 +117,7 @@ class Model:
 
     def question_s(self, keep: str, hours: float, machines: int, shape: Sequence[float]) -> float:
         """Encode the query, score on all machines at once, merge, run the exact model on the candidates."""
-        scan_s = self.scan_slowest_s(hours, machines, shape)
+        scan_s = self.scan_slowest_s(keep, hours, machines, shape)
         return (
             self.samples.encode_query_core_s
             + scan_s
@@ -114,9 +127,8 @@ class Model:
         )
 
     def question_core_s(self, keep: str, hours: float) -> float:
-        given, measured = self.given, self.measured
-        clips = measured.candidates * self.clip_s(keep) * given.cores_a_machine
-        return self.samples.encode_query_core_s + self.scan_core_s(hours) + clips
+        clips = self.measured.candidates * self.clip_core_s(keep)
+        return self.samples.encode_query_core_s + self.scan_core_s(keep, hours) + clips
 
     def question_usd(self, keep: str, hours: float) -> float:
         """Of machines that are always busy; idle ones cost `fleet_usd` a month."""
@@ -130,7 +142,7 @@ class Model:
 
     def store_usd(self, keep: str, hours: float) -> float:
         """A month on disk; a compact index needs the videos as well."""
-        gb = self.full_gb(hours) if keep == "full" else self.compact_gb(hours) + self.video_gb(hours)
+        gb = self.index_gb(keep, hours) + (self.video_gb(hours) if keep == "compact" else 0.0)
         return gb * self.given.gb_month_usd
 
     def fleet_usd(self, machines: int) -> float:
@@ -138,9 +150,10 @@ class Model:
 
     # limits
 
-    def touched_share_for_target(self, hours: float) -> float:
+    def touched_share_for_target(self, keep: str, hours: float) -> float:
         """Of all tokens, what a question may touch so that the machines that memory asks for are enough."""
-        return min(1.0, self.given.target_s / self.scan_median_s(hours, self.machines_for_memory(hours)))
+        machines = self.machines_for_memory(keep, hours)
+        return min(1.0, self.given.target_s / self.scan_median_s(keep, hours, machines))
 
     def hours_until_wrong(self, chance: float = 0.5) -> float:
         """Hours of other footage after which a later wrong sighting is as likely as `chance`, if hours are
@@ -155,3 +168,7 @@ def expected_slowest(shape: Sequence[float], machines: int) -> float:
         value * ((rank / count) ** machines - ((rank - 1) / count) ** machines)
         for rank, value in enumerate(sorted(shape), 1)
     )
+
+
+def _tokens(keep: str) -> str:
+    return "small" if keep == "small" else "compact"

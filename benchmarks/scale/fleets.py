@@ -54,8 +54,8 @@ def fleet(model: Model, case: Case) -> tuple[Fleet, float]:
     """And how long all tasks of a question keep a machine busy, on average."""
     given, shape = model.given, model.samples.shape("wall")
     hours = corpora(given)[1].touched_hours
-    shards = (model.machines_for_target if case.for_target else model.machines_for_memory)(hours)
-    scan_s, exact_s = model.scan_median_s(hours, shards), model.clip_s(KEEP)
+    shards = (model.machines_for_target if case.for_target else model.machines_for_memory)(KEEP, hours)
+    scan_s, exact_s = model.scan_median_s(KEEP, hours, shards), model.clip_s(KEEP)
     candidates = round(model.measured.candidates)
 
     def drawn(median_s: float) -> Draw:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from benchmarks.scale.constants import Corpus, Given, Measured, corpora
+from benchmarks.scale.constants import KEEPS, Given, Measured, Samples, corpora
 from benchmarks.scale.costs import Model, expected_slowest
 from benchmarks.scale.fleets import Result
 
@@ -53,15 +53,29 @@ def measured_table(model: Model) -> str:
     ]
     new = {
         "score_hour_core_s": (
+            samples.score_hour_core_s("compact"),
             "core-seconds an hour",
-            "first stage: tokens of 18,000 frames against the query",
+            "first stage, `compact`",
         ),
-        "encode_query_core_s": ("core-seconds", "encoding the query"),
-        "index_frame_core_s": ("core-seconds a frame", "decoding (640x360), encoding and writing the demo"),
+        "score_hour_small_core_s": (
+            samples.score_hour_core_s("small"),
+            "core-seconds an hour",
+            "first stage, `small`",
+        ),
+        "unpack_frame_core_s": (
+            samples.unpack_frame_core_s,
+            "core-seconds a frame",
+            "features from a `small` index",
+        ),
+        "encode_query_core_s": (samples.encode_query_core_s, "core-seconds", "encoding the query"),
+        "index_frame_core_s": (
+            samples.index_frame_core_s,
+            "core-seconds a frame",
+            "decoding (640x360), encoding and writing the demo",
+        ),
     }
     rows += [
-        (name, f"{getattr(samples, name):,.3g}", unit, f"{about}: {source}")
-        for name, (unit, about) in new.items()
+        (name, f"{value:,.3g}", unit, f"{about}: {source}") for name, (value, unit, about) in new.items()
     ]
     return _left(("constant", "value", "unit", "source"), [_coded(row) for row in rows])
 
@@ -83,100 +97,129 @@ def exact(value: float) -> str:
     return f"{value:,.6g}" if value >= 1e-3 else figure(value)
 
 
-def costs_table(model: Model) -> str:
-    target = figure(model.given.target_s)
-    stored: dict[str, Callable[[float], str]] = {
-        "hours of video stored": figure,
-        "**storage**: `full` index": lambda hours: bytes_of(model.full_gb(hours)),
-        "`compact` index": lambda hours: bytes_of(model.compact_gb(hours)),
+def storage_table(model: Model) -> str:
+    rows: dict[str, Callable[[float], str]] = {
+        "hours of video": figure,
+        **{
+            f"`{keep}`": lambda hours, keep=keep: bytes_of(model.index_gb(keep, hours))  # type: ignore[misc]
+            for keep in KEEPS
+        },
         "the videos": lambda hours: bytes_of(model.video_gb(hours)),
-        "`full`, a month": lambda hours: usd(model.store_usd("full", hours)),
-        "`compact` and videos, a month": lambda hours: usd(model.store_usd("compact", hours)),
-        "**indexing**, once: GPU-hours": lambda hours: figure(model.gpu_hours(hours)),
+        **{
+            f"`{keep}`{' and videos' if keep == 'compact' else ''}, a month": (
+                lambda hours, keep=keep: usd(model.store_usd(keep, hours))  # type: ignore[misc]
+            )
+            for keep in KEEPS
+        },
+        "indexing, once: GPU-hours": lambda hours: figure(model.gpu_hours(hours)),
         "and core-hours of decoding": lambda hours: figure(model.decode_core_hours(hours)),
         "dollars": lambda hours: usd(model.index_usd(hours)),
         "without a GPU: core-hours": lambda hours: figure(model.cpu_core_hours(hours)),
         "dollars without a GPU": lambda hours: usd(model.index_without_gpu_usd(hours)),
     }
-    touched: dict[str, Callable[[float], str]] = {
-        "**a question** touches, hours": figure,
-        "first stage, core-seconds": lambda hours: figure(model.scan_core_s(hours)),
-        "machines, for memory": lambda hours: figure(model.machines_for_memory(hours)),
-        "latency on these, `full`": lambda hours: _alone(model, "full", hours, False),
-        "latency on these, `compact`": lambda hours: _alone(model, "compact", hours, False),
-        f"machines, for a first stage of {target} s": lambda hours: figure(model.machines_for_target(hours)),
-        "latency on those, `full`": lambda hours: _alone(model, "full", hours, True),
-        "latency on those, `compact`": lambda hours: _alone(model, "compact", hours, True),
-        "dollars a question, `full`": lambda hours: usd(model.question_usd("full", hours)),
-        "dollars a question, `compact`": lambda hours: usd(model.question_usd("compact", hours)),
-        "exact model on every frame, GPU-seconds": lambda hours: figure(model.exhaustive_gpu_s(hours)),
-    }
-    both: dict[str, Callable[[Corpus], str]] = {
-        "**kept running**: machines for memory, a month": lambda corpus: usd(
-            model.fleet_usd(model.machines_for_memory(corpus.stored_hours))
-        ),
-        f"for a first stage of {target} s, a month": lambda corpus: usd(
-            model.fleet_usd(model.machines_serving(corpus))
-        ),
-    }
     columns = corpora(model.given)
-    rows = [[about, *(said(corpus.stored_hours) for corpus in columns)] for about, said in stored.items()]
-    rows += [[about, *(said(corpus.touched_hours) for corpus in columns)] for about, said in touched.items()]
-    rows += [[about, *map(said, columns)] for about, said in both.items()]
+    return table(
+        ("", *(corpus.name for corpus in columns)),
+        [[about, *(said(corpus.stored_hours) for corpus in columns)] for about, said in rows.items()],
+    )
+
+
+def questions_table(model: Model) -> str:
+    columns = corpora(model.given)
+    target = figure(model.given.target_s)
+    hours = [corpus.touched_hours for corpus in columns]
+    rows = [["hours that a question touches", *map(figure, hours)]]
+    for keep in KEEPS:
+        if keep != "full":  # which has the tokens of compact
+            rows += [
+                [
+                    f"`{keep}`: core-seconds, first stage",
+                    *(figure(model.scan_core_s(keep, h)) for h in hours),
+                ],
+                [
+                    f"`{keep}`: machines for memory",
+                    *(figure(model.machines_for_memory(keep, h)) for h in hours),
+                ],
+                [
+                    f"`{keep}`: machines for a first stage of {target} s",
+                    *(figure(model.machines_for_target(keep, h)) for h in hours),
+                ],
+            ]
+    for keep in KEEPS:
+        rows += [
+            [f"latency, `{keep}`, machines for memory", *(_alone(model, keep, h, False) for h in hours)],
+            [f"latency, `{keep}`, machines for {target} s", *(_alone(model, keep, h, True) for h in hours)],
+        ]
+    rows += [
+        [f"dollars a question, `{keep}`", *(usd(model.question_usd(keep, h)) for h in hours)]
+        for keep in KEEPS
+    ]
+    rows.append(
+        ["exact model on every frame, GPU-seconds", *(figure(model.exhaustive_gpu_s(h)) for h in hours)]
+    )
+    for keep in KEEPS[1:]:
+        kept = [model.fleet_usd(model.machines_for_memory(keep, corpus.stored_hours)) for corpus in columns]
+        quick = [model.fleet_usd(model.machines_serving(keep, corpus)) for corpus in columns]
+        rows.append([f"machines kept running, a month, `{keep}`: for memory", *map(usd, kept)])
+        rows.append([f"machines kept running, a month, `{keep}`: for {target} s", *map(usd, quick)])
     return table(("", *(corpus.name for corpus in columns)), rows)
 
 
 def _alone(model: Model, keep: str, hours: float, for_target: bool) -> str:
-    machines = (model.machines_for_target if for_target else model.machines_for_memory)(hours)
+    machines = (model.machines_for_target if for_target else model.machines_for_memory)(keep, hours)
     return time_of(model.question_s(keep, hours, machines, model.samples.shape("wall")))
 
 
 def limits_table(model: Model) -> str:
-    given, hour = model.given, model.samples.score_hour_core_s
-    target, cores = figure(given.target_s), figure(given.cores_a_machine)
+    given, samples = model.given, model.samples
+    hour, small_hour = (samples.score_hour_core_s(keep) for keep in ("compact", "small"))
+    target, cores = figure(given.target_s), given.cores_a_machine
     million = corpora(given)[-1].touched_hours
-    enough = figure(model.machines_for_memory(million))
-    widest = model.machines_for_target(corpora(given)[1].touched_hours)
-    clock, core = (figure(expected_slowest(model.samples.shape(name), widest)) for name in ("wall", "core"))
-    rows = [
-        (f"one core scores all tokens in {target} s", f"{figure(given.target_s / hour)} hours"),
-        (
-            f"{cores} cores score all tokens in {target} s",
-            f"{figure(given.target_s * given.cores_a_machine / hour)} hours",
+    enough = figure(model.machines_for_memory("compact", million))
+    widest = model.machines_for_target("compact", corpora(given)[1].touched_hours)
+    clock, core = (figure(expected_slowest(samples.shape(name), widest)) for name in ("wall", "core"))
+    differs = samples.stage["largest_difference"]
+    rows = {
+        f"one GPU runs the exact model on every frame in {target} s": _hours(
+            given.target_s / model.measured.gpu_exhaustive_hour_s
         ),
-        (
-            f"tokens fit in {figure(given.memory_gb)} GB of memory",
-            f"{figure(given.memory_gb / model.compact_gb(1))} hours",
+        f"features of `full` fit in {figure(given.gpu_memory_gb)} GB of a GPU": _hours(
+            given.gpu_memory_gb / model.index_gb("full", 1)
         ),
-        (
-            f"features of `full` fit in {figure(given.gpu_memory_gb)} GB of a GPU",
-            f"{figure(given.gpu_memory_gb / model.full_gb(1))} hours",
+        "every second question has a later wrong sighting": _hours(model.hours_until_wrong()),
+        f"{figure(cores)} cores score all tokens of `compact`; `small` in {target} s": _hours(
+            given.target_s * cores / hour, given.target_s * cores / small_hour
         ),
-        (
-            f"one GPU runs the exact model on every frame in {target} s",
-            f"{figure(given.target_s / model.measured.gpu_exhaustive_hour_s)} hours",
+        f"tokens of `compact`; `small` fit in {figure(given.memory_gb)} GB of memory": _hours(
+            *(given.memory_gb / model.tokens_gb(keep, 1) for keep in ("compact", "small"))
         ),
-        (
-            "every second question has a later wrong sighting",
-            f"{figure(model.hours_until_wrong())} hours",
+        "cores that decode for one indexing GPU": figure(model.decoding_cores_a_gpu()),
+        f"share of the tokens of a million hours that {enough} machines score in {target} s": (
+            f"{figure(100 * model.touched_share_for_target('compact', million))} %"
         ),
-        ("cores that decode for one indexing GPU", figure(model.decoding_cores_a_gpu())),
-        (
-            f"share of the tokens of a million hours that {enough} machines score in {target} s",
-            f"{figure(100 * model.touched_share_for_target(million))} %",
+        "tokens of a million hours, `compact`": figure(million * samples.tokens_an_hour),
+        "of them one core scores in a second": f"{figure(model.tokens_gb('compact', 1) / hour)} GB",
+        "multiplications and additions for that": f"{figure(model.scan_operations(1) / hour)}",
+        "first stage in bfloat16, which is not in the product": _faster(
+            samples, "bfloat16", differs["bfloat16"]
         ),
-    ]
-    rows += [
-        ("tokens that one core scores in a second", f"{figure(model.compact_gb(1) / hour)} GB"),
-        ("operations that it does for them", f"{figure(model.scan_operations(1) / hour)} a second"),
-        ("tokens of a million hours", figure(million * model.samples.tokens_an_hour)),
-        (
-            f"slowest of {figure(widest)} machines against the median, by the clock of a busy machine",
-            f"{clock} times",
+        f"and with {samples.stage['query_vectors']['fewer']} instead of "
+        f"{samples.stage['query_vectors']['all']} vectors of the query": _faster(
+            samples, "bfloat16_fewer", differs["bfloat16_fewer"]
         ),
-        ("the same by processor seconds", f"{core} times"),
-    ]
-    return table(("limit", "reached at"), rows)
+        f"slowest of {figure(widest)} machines against the median, by the clock": f"{clock} times",
+        "the same by processor seconds": f"{core} times",
+    }
+    return table(("", "value"), list(rows.items()))
+
+
+def _hours(*values: float) -> str:
+    return "; ".join(map(figure, values)) + " hours"
+
+
+def _faster(samples: Samples, way: str, difference: float) -> str:
+    times = samples.score_hour_core_s("compact") / samples.score_hour_core_s(way)
+    return f"{figure(times)} times as fast; scores differ by {figure(difference)} at most"
 
 
 def latency_table(results: Sequence[Result]) -> str:
