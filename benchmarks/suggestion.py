@@ -3,7 +3,7 @@
     python benchmarks/suggestion.py FOLDER --pictures 36
 
 FOLDER holds annotations.json (VQ2D) and pictures of things with their surroundings (`visual_crop.image`, the
-thing's box is `image_box`). Each is asked about as it is, with the thing in its middle, and cut so that it is not.
+thing's box is `image_box`). Each is shown as it is, with the thing in its middle, and cut so that it is not.
 Needs MobileSAM: `lastseen models add mobile-sam`.
 """
 
