@@ -131,7 +131,8 @@ class Answer:
         _drawing().write_video(path, self)
 
     def __repr__(self) -> str:
-        return f"<Answer: {import_module('lastseen.words').headline(self)}>"
+        so_far = " so far" if self.preliminary else ""
+        return f"<Answer{so_far}: {import_module('lastseen.words').headline(self)}>"
 
     def _repr_html_(self) -> str:
         return str(_drawing().answer_html(self))

@@ -26,6 +26,7 @@ JPEG_COLOUR_BYTES = 2
 STRIP_PX = 2**20  # converted at a time
 GREY = (128, 128, 128, 255)  # behind what is transparent
 OTHER_FORMATS = ((b"%!PS", "EPS"), (b"%PDF", "PDF"), (b"8BPS", "Photoshop"), (b"<svg", "SVG"))
+VIDEO = "a video, not a picture; give a picture of the thing, or a moment of the video (--at SECONDS)"
 HEIF_BRANDS = (b"heic", b"heix", b"mif1", b"msf1", b"avif")
 # EXIF orientation -> the upright picture
 TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -165,6 +166,8 @@ def _what_it_is(name: str) -> str:
         head = file.read(64)
     if head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS:
         return f"{name} is a HEIC or AVIF picture, which this Pillow cannot read; {READABLE}"
+    if head[4:8] == b"ftyp" or head.startswith(b"\x1aE\xdf\xa3") or head[8:12] == b"AVI ":
+        return f"{name} is {VIDEO}"
     for begin, known in OTHER_FORMATS:
         if head.startswith(begin):
             return f"{name} is an {known} file, not a picture that can be read; {READABLE}"

@@ -96,6 +96,7 @@ def test_a_notebook_shows_words_and_picture(answer, of_an_index):
         assert base64.b64decode(data)[:3] == b"\xff\xd8\xff"
         assert one._repr_png_()[:4] == b"\x89PNG"
         assert repr(one) == "<Answer: Last seen 0:03.2 to 0:04.2, score 0.90>"
+        assert repr(replace(one, preliminary=True)).startswith("<Answer so far: Last seen")
     gone = replace(of_an_index, video=replace(of_an_index.video, path=Path("<b>.mp4")))
     shown = gone._repr_html_()
     assert "Last seen" in shown and "no picture" in shown and "<img" not in shown and "<b>" not in shown
@@ -108,7 +109,8 @@ def test_names_of_files_will_do_and_the_order_is_said(folder, tmp_path):
     plain = localizer.ask(video, query)
     assert localizer.ask(folder / "walk.mp4", str(folder / "keys.png")).last == plain.last is not None
     with Index(tmp_path / "index", localizer=localizer) as index:
-        index.add(folder / "walk.mp4")
+        assert index.add(folder / "walk.mp4").outcome == "added"
+        assert index.add(video).outcome == "known"
         assert index.ask(folder / "keys.png").last == plain.last
         with pytest.raises(LastSeenError, match=r"walk.mp4 is a video where the thing is expected"):
             index.ask(video)

@@ -165,6 +165,13 @@ def test_tensors_are_cut_as_arrays_are():
         assert np.array_equal(tensor.numpy(), array) and same == box
 
 
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "avi"])
+def test_a_video_where_a_picture_is_expected_is_said_to_be_one(tmp_path, ending):
+    path = write_video(tmp_path / f"walk.{ending}", pictures(3))
+    with pytest.raises(QueryError, match=rf"walk.{ending} is a video, not a picture"):
+        Query.from_image(path)
+
+
 def test_a_box_may_be_four_numbers():
     picture = np.zeros((60, 80, 3), np.uint8)
     for box in ((1, 2, 30, 40), [1, 2, 30, 40], np.array([1, 2, 30, 40]), Box(1, 2, 30, 40)):

@@ -123,7 +123,7 @@ def _chosen(path: Path, text: str, thing: str | None, video: str | None, each: b
     if len(given) > 1:
         print(
             f"note: of {len(given)} answers the latest was taken, in {given[0].video}; --in NAME takes "
-            "another one, --each all",
+            "another one, --each writes all",
             file=sys.stderr,
         )
     return given[:1]

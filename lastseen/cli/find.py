@@ -267,11 +267,14 @@ def _ask_index(
             return Written()
         (given,) = answers.values()
         if not given:
-            return Written(not_seen=["Nothing was written: no frame is in the index yet."])
+            return Written(notes=["Nothing was written: no frame is in the index yet."])
         answer, video = given[0], cast("IndexedVideo", given[0].video)
-        return outputs.write(
+        written = outputs.write(
             answer, every=every, original=lambda: replace(answer, video=_original(index, video))
         )
+        if len(given) > 1:
+            written.notes.append(f"Files show the latest answer, in {one_line(video.name)} (--in chooses).")
+        return written
 
     content = answers_dict(str(index.folder), localizer.model.title, answers, every)
     found = all(given and given[0].found for given in answers.values())
@@ -324,6 +327,11 @@ def _index(folder: Path | None, files: list[Path]) -> Index:
 
     place = folder or default_folder()
     if not (place / FILE).is_file():
+        if not files:
+            raise QueryError(
+                "what to find, and in which video? lastseen find desk.jpg walk.mp4 --mark asks where the "
+                f"thing is in the photo; a photo alone asks the index, and there is none at {place}"
+            )
         given = f"{files[-1]} is a picture, and there" if files else "there"
         raise QueryError(
             f"in which video? {given} is no index at {place}: give one, or run lastseen index VIDEO..."

@@ -55,13 +55,13 @@ class Written:
     """Which files were written, and why the others were not, a line each."""
 
     files: list[Path] = field(default_factory=list)
-    not_seen: list[str] = field(default_factory=list)  # there was nothing to show
+    notes: list[str] = field(default_factory=list)  # of what there was nothing to show, for example
     failures: list[str] = field(default_factory=list)
 
     def said(self) -> str:
         """What becomes of every file that was asked for, except for failures."""
         named = [f"Wrote {', '.join(map(str, self.files))}."] if self.files else []
-        return "\n".join([*named, *self.not_seen])
+        return "\n".join([*named, *self.notes])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Outputs:
                 if option == "--save":
                     write_answer(path, answer if every else answer.only_last())
                 elif why := _nothing_to_show(option, answer):
-                    written.not_seen.append(f"{path} was not written: {why}.")
+                    written.notes.append(f"{path} was not written: {why}.")
                     continue
                 else:
                     _draw(option, path, answer if original is None else original())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lastseen.localizer import Localizer
     from lastseen.progress import Tell
     from lastseen.query import Query
+    from lastseen.video import Video
 
 
 class Index(IndexFolder):
@@ -46,7 +47,7 @@ class Index(IndexFolder):
 
     def add(
         self,
-        video: str | os.PathLike[str],
+        video: Video | str | os.PathLike[str],
         *,
         keep: str = FULL,
         name: str | None = None,
@@ -55,13 +56,15 @@ class Index(IndexFolder):
     ) -> Recording:
         """Encode a video file, or resume an interrupted run; a video that is already indexed is skipped.
 
-        `keep`: "full" features, or "compact": a few tokens per frame; the file is encoded again where needed.
+        `keep`: "full" features; "small", all of them in few bits; or "compact", a few tokens per frame, where
+        the file is encoded again when a question needs it.
         `recorded`: when its first frame was taken, in seconds since 1970; by default from its metadata.
         """
         from lastseen.index.record import add_file
 
+        path = os.fspath(video if isinstance(video, str | os.PathLike) else video.path)
         return add_file(
-            self, self.localizer, os.fspath(video), keep=keep, name=name, recorded=recorded, progress=progress
+            self, self.localizer, path, keep=keep, name=name, recorded=recorded, progress=progress
         )
 
     def ask(

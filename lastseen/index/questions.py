@@ -173,13 +173,16 @@ class Questions:
                     building.rmdir()
             self._drop_oldest(most, most_bytes)
 
-    def all(self) -> list[Question]:
-        """The newest first, without damaged ones."""
-        return self._sound()[0]
-
-    def damaged(self) -> dict[str, str]:
-        """Id of a question that cannot be believed -> why."""
-        return self._sound()[1]
+    def read(self) -> tuple[list[Question], dict[str, str]]:
+        """All that are sound, the newest first, and for each damaged one what is wrong with it."""
+        sound, damaged = [], {}
+        for id in self._ids():
+            try:
+                sound.append(self._read(id))
+            except IndexStoreError as error:
+                if (self.folder / id).is_dir():  # not removed meanwhile
+                    damaged[id] = str(error)
+        return sorted(sound, key=lambda question: (-question.asked_at, question.id)), damaged
 
     def find(self, id: str) -> Question | None:
         """A question; None if there is none. IndexStoreError if it is damaged."""
@@ -223,7 +226,7 @@ class Questions:
 
     def problems(self) -> list[str]:
         """Damage, one line each."""
-        sound, damaged = self._sound()
+        sound, damaged = self.read()
         for question in sound:
             for name in question.checksums:
                 try:
@@ -233,16 +236,6 @@ class Questions:
         return [
             f"a kept question is damaged ({why}): delete {self.folder / id}" for id, why in damaged.items()
         ]
-
-    def _sound(self) -> tuple[list[Question], dict[str, str]]:
-        sound, damaged = [], {}
-        for id in self._ids():
-            try:
-                sound.append(self._read(id))
-            except IndexStoreError as error:
-                if (self.folder / id).is_dir():  # not removed meanwhile
-                    damaged[id] = str(error)
-        return sorted(sound, key=lambda question: (-question.asked_at, question.id)), damaged
 
     def _ids(self) -> list[str]:
         try:
@@ -306,7 +299,7 @@ class Questions:
         return stayed
 
     def _drop_oldest(self, most: int, most_bytes: int) -> None:
-        sound, damaged = self._sound()
+        sound, damaged = self.read()
         order = [*(question.id for question in sound), *damaged]
         sizes = [_size_bytes(self.folder / id) for id in order]
         while order and (len(order) > most or sum(sizes) > most_bytes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lastseen.errors import IndexStoreError, QueryError
+from lastseen.errors import IndexStoreError
 from lastseen.files import one_line
 from lastseen.index import Index
 from lastseen.index.questions import Question
@@ -25,9 +25,10 @@ class History:
 
     def kept(self, index: Index) -> list[Question]:
         """Questions in the index, the newest first; of a damaged one the log has a line."""
-        for id, why in index.questions.damaged().items():
+        sound, damaged = index.questions.read()
+        for id, why in damaged.items():
             self._say(id, why)
-        return index.questions.all()
+        return sound
 
     def find(self, index: Index, id: str) -> Question | None:
         try:
@@ -59,7 +60,10 @@ class History:
     def result_of(self, index: Index, question: Question) -> Result:
         try:
             answers = answers_in(index, question)
-        except (IndexStoreError, QueryError, OSError) as error:
+        except (IndexStoreError, OSError) as error:
+            now = self.find(index, question.id)
+            if now is not None and now != question:  # one of its videos was removed meanwhile
+                return self.result_of(index, now)
             raise self._damaged(question.id, error) from None
         videos = still_there(index.videos(), question)
         incomplete = tuple(videos[id].name for id in question.incomplete if id in videos)
@@ -76,8 +80,9 @@ class History:
 
     def asked(self, job: Job) -> Question:
         """What is known of a question that is not in the index."""
-        if isinstance(job.result, Result):
-            return job.result.question
+        for result in (job.result, job.preliminary):
+            if isinstance(result, Result):
+                return result.question
         assert isinstance(job.asked, Asked)
         return question_of(job.id, job.asked, (), (), 0, 0.0, 0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from lastseen.index import Index, IndexedVideo
 from lastseen.index.questions import THUMBNAIL, Look, Question, picture_file
 from lastseen.video.dates import local
 from lastseen.web.answers import Answers, described, local_time
-from lastseen.web.errors import Missing
+from lastseen.web.errors import Busy, Missing
 from lastseen.web.history import History
 from lastseen.web.jobs import DONE, Job
 from lastseen.web.kept import still_there, with_box
@@ -91,7 +92,7 @@ class _Shown:
 
     @property
     def is_answered(self) -> bool:
-        return self.job is None or self.job.state == DONE
+        return self.job is None or self.job.answered
 
     @property
     def searched(self) -> list[str]:
@@ -148,7 +149,9 @@ def question_routes(shelf: Shelf, history: History, turns: Turns) -> APIRouter:
         """What was asked, and the answers if there are any yet."""
         with shelf.index() as index:
             shown = one(index, id)
-        answers = described(history.result(id)) if shown.is_answered else None
+        answers = None
+        with suppress(Busy):  # there was a preliminary answer, but the job failed meanwhile
+            answers = described(history.result(id)) if shown.is_answered else None
         return QuestionDetails(**shown.info.model_dump(), asked=shown.asked, answers=answers)
 
     @routes.delete("/{id}", status_code=204)

@@ -132,6 +132,7 @@ def bad(folder):
         (["missing.png", "walk.mp4"], "no such picture"),
         (["text.mp4", "walk.mp4"], "not a picture"),
         (["dot.png", "walk.mp4"], "1x1 pixels"),
+        ([], "what to find, and in which video? lastseen find desk.jpg walk.mp4 --mark"),
         (["walk.mp4"], "what to find in"),
         (["thing.png", "walk.mp4", "--box", "0,0,100,100"], "reaches outside the 64x64 picture"),
         (["thing.png", "walk.mp4", "--box", "a,b"], "expected X1,Y1,X2,Y2"),

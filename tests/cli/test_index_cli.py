@@ -76,6 +76,8 @@ def test_a_picture_alone_asks_everything_remembered(run, indexed, tmp_path):
     with Image.open(picture) as image:
         assert image.size == (320, 180)
     assert Video(film).duration_s > 1
+    status, _, err = run("find", "thing.png", "thing.png", "--all", "--save", tmp_path / "a.csv")
+    assert status == 0 and "Files show the latest answer, in later.mp4 (--in chooses).\n" in err
 
 
 def test_the_json_is_that_of_one_video_with_dates(run, indexed):
@@ -153,11 +155,12 @@ def test_repair_says_what_it_did_and_what_it_could_not(run, indexed, tmp_path):
     assert status == 0
     assert re.fullmatch(r"walk.mp4: frames 0-\d+ made again \(the same bits as before\)\n", out)
     assert run("index", "repair", "--index", copied, "-q")[1] == "walk.mp4: sound\nlater.mp4: sound\n"
-    damaged.unlink()
-    assert run("index", "walk.mp4", "--index", copied, "-q")[:2] == (
-        0,
-        "walk.mp4: known already, but it was damaged, and is sound again\n",
-    )
+    for damage in (damaged.unlink, lambda: damaged.write_bytes(b"x" + damaged.read_bytes()[1:])):
+        damage()
+        assert run("index", "walk.mp4", "--index", copied, "-q")[:2] == (
+            0,
+            "walk.mp4: known already, but it was damaged, and is sound again\n",
+        )
     damaged.unlink()
     moved = (indexed / "walk.mp4").rename(indexed / "gone.mp4")
     try:
@@ -222,7 +225,7 @@ def test_when_the_video_is_gone_the_answer_stands_and_the_picture_does_not(run, 
     ("arguments", "says"),
     [
         (["find", "thing.png", "--index", "nowhere"], "thing.png is a picture, and there is no index at"),
-        (["find", "--index", "nowhere"], "in which video? there is no index at"),
+        (["find", "--index", "nowhere"], "a photo alone asks the index, and there is none at nowhere"),
         (["find"], "what to find in the index?"),
         (["find", "thing.png", "--in", "nothing"], "nothing is not in"),
         (["find", "thing.png", "--before", "60"], "60 seconds of which video?"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from disks import fill, mounted, only_readable
+from questions import IDS, files_of, keep, question, sound
 
 from lastseen.answer import Answer, ScoreCurve, VideoFacts
 from lastseen.box import Box
@@ -24,10 +25,7 @@ from lastseen.index.questions import (
     FILE,
     THING,
     THUMBNAIL,
-    Line,
     Look,
-    Note,
-    Question,
     Questions,
     answer_file,
     picture_file,
@@ -38,45 +36,11 @@ from lastseen.track import ResponseTrack
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from index_kill import make_video, tiny_localizer
 
-IDS = [f"{n:012x}" for n in range(1000)]
-
-
-def question(id: str = IDS[0], videos=(1, 2), **more) -> Question:
-    values = {
-        "asked_at": 1.7e9,
-        "looks": (Look(number=0, width=60, height=40, box=(1.5, 2.0, 30.0, 20.25)),),
-        "before_s": None,
-        "everywhere": False,
-        "videos": videos,
-        "incomplete": (),
-        "frames": 40,
-        "seconds": 8.0,
-        "threshold": 0.5,
-        "lines": tuple(
-            Line(video=n, identity=f"sha256:{n}", found=True, words="Last seen", end_s=4.0 * n)
-            for n in videos
-        ),
-        "notes": (Note(answer=1, video=2, text="two.mp4: damaged"),),
-        "thumbnail": videos[0],
-    }
-    return Question(id=id, **{**values, **more})
-
-
-def files_of(asked: Question, size: int = 100) -> dict[str, bytes]:
-    names = [answer_file(line.video) for line in asked.lines]
-    names += [picture_file(look.number) for look in asked.looks] + [THING, THUMBNAIL]
-    return {name: f"{asked.id} {name} ".encode() * (size // 10) for name in names}
-
-
-def keep(store: Questions, asked: Question, size: int = 100, **limits) -> Question:
-    store.keep(asked, files_of(asked, size), lambda: asked.needs, **limits)
-    return replace(asked, checksums=store.find(asked.id).checksums)
-
 
 def test_what_is_kept_is_read_as_it_was_and_is_private(tmp_path):
     store = Questions(tmp_path)
     asked = keep(store, question())
-    assert store.all() == [asked] and store.find(asked.id) == asked and store.damaged() == {}
+    assert sound(store) == [asked] and store.find(asked.id) == asked and store.read()[1] == {}
     for name, content in files_of(asked).items():
         assert store.file(asked, name) == content
     assert store.file(asked, "../../other") is None
@@ -89,21 +53,21 @@ def test_an_id_that_is_none_reaches_nothing(tmp_path, id):
     store = Questions(tmp_path)
     keep(store, question())
     assert store.find(id) is None and store.remove(id) is False
-    assert len(store.all()) == 1
+    assert len(sound(store)) == 1
 
 
 def test_the_oldest_go_when_there_are_too_many_or_too_large_ones(tmp_path):
     store = Questions(tmp_path)
     for n in range(5):
         keep(store, question(IDS[n], asked_at=float(n)), most=3)
-    assert [asked.id for asked in store.all()] == [IDS[4], IDS[3], IDS[2]]
+    assert [asked.id for asked in sound(store)] == [IDS[4], IDS[3], IDS[2]]
     keep(store, question(IDS[5], asked_at=5.0), size=20_000, most_bytes=300_000)
-    assert [asked.id for asked in store.all()] == [IDS[5], IDS[4], IDS[3], IDS[2]]
+    assert [asked.id for asked in sound(store)] == [IDS[5], IDS[4], IDS[3], IDS[2]]
     keep(store, question(IDS[6], asked_at=6.0), size=20_000, most_bytes=300_000)
-    assert [asked.id for asked in store.all()] == [IDS[6]]
+    assert [asked.id for asked in sound(store)] == [IDS[6]]
     with pytest.raises(IndexStoreError, match="more than may be kept"):
         keep(store, question(IDS[7]), size=20_000, most_bytes=30_000)
-    assert [asked.id for asked in store.all()] == [IDS[6]]
+    assert [asked.id for asked in sound(store)] == [IDS[6]]
 
 
 def test_of_a_removed_video_no_answer_note_picture_or_number_stays(tmp_path):
@@ -117,7 +81,7 @@ def test_of_a_removed_video_no_answer_note_picture_or_number_stays(tmp_path):
     by_path = replace(frame, number=0, video=None)
     keep(store, question(IDS[5], (2,), looks=(by_path,)))
     assert store.forget(1, "/videos/one.mp4") == ""
-    left = {asked.id: asked for asked in store.all()}
+    left = {asked.id: asked for asked in sound(store)}
     assert left.keys() == {IDS[1], IDS[4]} and left[IDS[4]] == other
     assert left[IDS[1]].looks == (photo,) and left[IDS[1]].videos == (2,) and left[IDS[1]].notes == ()
     assert left[IDS[1]].thumbnail is None
@@ -134,20 +98,20 @@ def test_sightings_and_pictures_of_dropped_frames_are_forgotten(tmp_path):
     keep(store, question(IDS[1]))
     keep(store, question(IDS[2], looks=(old, new)))
     store.forget_before(2, 7.0)
-    first, second = sorted(store.all(), key=lambda asked: asked.id)
+    first, second = sorted(sound(store), key=lambda asked: asked.id)
     assert len(first.lines) == 2 and second.looks == (new,)
     assert THING not in second.checksums and THING in first.checksums
     store.forget_before(2, 9.0)
-    assert [[line.video for line in asked.lines] for asked in store.all()] == [[1], [1]]
+    assert [[line.video for line in asked.lines] for asked in sound(store)] == [[1], [1]]
     store.forget_before(1, 9.0)
-    assert store.all() == []
+    assert sound(store) == []
 
 
 def test_no_answer_comes_back_about_a_video_that_was_removed_meanwhile(tmp_path):
     store = Questions(tmp_path)
     with pytest.raises(IndexStoreError, match="removed meanwhile"):
         store.keep(question(), {}, lambda: {1})
-    assert store.all() == []
+    assert sound(store) == []
 
 
 @pytest.mark.parametrize("name", [FILE, answer_file(1), picture_file(0), THUMBNAIL, None])
@@ -155,7 +119,7 @@ def test_no_answer_comes_back_about_a_video_that_was_removed_meanwhile(tmp_path)
 def test_a_damaged_question_hides_no_other_and_is_told(tmp_path, name, damage):
     with Index(tmp_path / "index", create=True) as index:
         store = index.questions
-        sound, asked = keep(store, question(IDS[1])), keep(store, question(IDS[2]))
+        whole, asked = keep(store, question(IDS[1])), keep(store, question(IDS[2]))
         path = store.folder / asked.id / (name or FILE)
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
@@ -163,9 +127,9 @@ def test_a_damaged_question_hides_no_other_and_is_told(tmp_path, name, damage):
             path.unlink()
         else:
             path.write_bytes(content if damage == "flip" else content[:-3])
-        assert sound in store.all()
+        assert whole in sound(store)
         if path.name == FILE:
-            assert list(store.damaged()) == [asked.id] and store.all() == [sound]
+            assert list(store.read()[1]) == [asked.id] and sound(store) == [whole]
             with pytest.raises(IndexStoreError, match=r"question\.json"):
                 store.find(asked.id)
         else:
@@ -174,7 +138,7 @@ def test_a_damaged_question_hides_no_other_and_is_told(tmp_path, name, damage):
         (problem,) = index.problems()
         assert problem.startswith("a kept question is damaged") and problem.endswith(f"delete {path.parent}")
         store.forget(2)  # a question that cannot be read may be about it
-        assert [q.id for q in store.all()] == ([IDS[1]] if path.name == FILE else [IDS[2], IDS[1]][::-1])
+        assert [q.id for q in sound(store)] == ([IDS[1]] if path.name == FILE else [IDS[2], IDS[1]][::-1])
         store.remove(asked.id)
         assert index.problems() == []
 
@@ -184,7 +148,7 @@ def test_a_question_of_another_version_is_left_out(tmp_path, body):
     store = Questions(tmp_path)
     asked = keep(store, question())
     (store.folder / asked.id / FILE).write_bytes(b"lastseen/question@1 %d\n" % zlib.crc32(body) + body)
-    assert store.all() == [] and store.damaged() == {
+    assert sound(store) == [] and store.read()[1] == {
         asked.id: "question.json is of another version of lastseen"
     }
 
@@ -256,8 +220,8 @@ def test_a_killed_process_leaves_whole_questions_or_none(tmp_path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         store = Questions(place)
         at_work += len(list(store.folder.glob(".*")))
-        assert store.damaged() == {}
-        for asked in store.all():
+        assert store.read()[1] == {}
+        for asked in sound(store):
             held = {path.name for path in (store.folder / asked.id).iterdir()} - {f".{FILE}.part"}
             assert held <= {FILE, *files_of(asked)}
             for name in held - {FILE}:  # a file may be gone already if its video is being forgotten
@@ -285,11 +249,11 @@ def test_on_a_full_disk_nothing_is_kept_by_half_and_forgetting_works(tmp_path, v
             fill(disk)
             with pytest.raises(OSError, match="No space left"):
                 keep(index.questions, question(IDS[3]))
-            assert {asked.id for asked in index.questions.all()} == {IDS[1], IDS[2]}
+            assert {asked.id for asked in sound(index.questions)} == {IDS[1], IDS[2]}
             assert index.problems() == []
         with Index(disk / "index") as index:
             index.remove(index.videos()[0])
-            for asked in index.questions.all():  # rewritten, or forgotten if there was no room for that
+            for asked in sound(index.questions):  # rewritten, or forgotten if there was no room for that
                 assert asked.id == both.id and [line.video for line in asked.lines] == [2]
             assert not (index.questions.folder / IDS[2]).exists()
             assert list(index.questions.folder.glob(".*")) == [] and index.problems() == []
@@ -300,9 +264,9 @@ def test_in_an_index_that_can_only_be_read_questions_are_read(tmp_path, video):
     with Index(tmp_path / "index", create=True) as index:
         asked = keep(index.questions, question())
     with only_readable(tmp_path / "index"), Index(tmp_path / "index") as index:
-        assert index.questions.all() == [asked]
+        assert sound(index.questions) == [asked]
         with pytest.raises(OSError, match=r"Read-only|Permission"):
             keep(index.questions, question(IDS[1]))
         with pytest.raises(IndexStoreError, match="files of it stay"):
             index.questions.remove(asked.id)
-        assert index.questions.all() == [asked]
+        assert sound(index.questions) == [asked]

@@ -60,6 +60,13 @@ def requests(place) -> list[tuple[str, str]]:
         ("POST", "/api/videos"),
         ("POST", f"/api/jobs/{job}/cancel"),
         ("DELETE", f"/api/videos/{video}"),
+        ("GET", "/api/questions"),
+        ("GET", f"/api/questions/{job}"),
+        ("GET", f"/api/questions/{job}/pictures/0.jpg"),
+        ("GET", f"/api/questions/{job}/thumbnail.jpg"),
+        ("DELETE", f"/api/questions/{job}"),
+        ("GET", "/api/settings"),
+        ("POST", f"/api/pictures/{job}/suggestion"),
         ("GET", "/nothing"),
     ]
 
