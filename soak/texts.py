@@ -81,7 +81,7 @@ def command(words: Sequence[str], case: Case) -> str:
         status = ended.code or 0
     finally:
         sys.argv = before
-    lines = [line for line in err.getvalue().splitlines() if not line.startswith("note: ")]
+    lines = [line for line in err.getvalue().splitlines() if not line.startswith(("note: ", "Wrote "))]
     if "internal error" in err.getvalue() or "Traceback" in err.getvalue():
         raise Broken(f"{words[0]}: {err.getvalue():.300}")
     if status not in (0, 1, 2):

@@ -158,7 +158,7 @@ def add(
 
     if keep not in ("full", "small", "compact"):
         raise IndexStoreError(f"--keep {keep}: choose full, small or compact")
-    sources = expanded(videos)
+    sources, by_name = expanded(videos), {str(Path(name).absolute()) for name in videos}
     sources = sources if shard is None else part_of(sources, shard)
     if name is not None and len(sources) > 1:
         raise IndexStoreError("--name goes with one video")
@@ -196,6 +196,7 @@ def add(
                             "progress": progress,
                         },
                         allow_truncated=allow_truncated,
+                        check=source in by_name,  # a whole folder would be read again and again
                     )
                 output["videos"].append(_facts(index, done))
                 _print_facts(output["videos"][-1], as_json, quiet)
@@ -222,6 +223,7 @@ def _record(
     follow: dict[str, Any] | None,
     live: dict[str, Any],
     allow_truncated: bool,
+    check: bool,
 ) -> Recording:
     from lastseen.index.live import record_live
     from lastseen.index.record import add_file, follow_file
@@ -233,7 +235,7 @@ def _record(
     try:
         if follow is not None:
             return follow_file(index, localizer, source, **options, **follow)
-        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated, check=check)
     except (FileNotFoundError, PermissionError) as error:  # it was removed meanwhile
         raise unreadable_file(Path(source), error) from None
 
@@ -303,7 +305,9 @@ def remove(
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove videos from the index, and what is kept about them; their files stay where they are.
+    """Remove videos from the index; their files stay where they are.
+
+    Questions that were kept about them are forgotten, too.
 
     Example: lastseen index remove walk.mp4
     """
