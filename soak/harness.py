@@ -61,8 +61,8 @@ class _Worker:
         self.connection.send(number)
 
     def now_s(self) -> float:
-        """A clock that stands still while the worker waits for a processor: on a busy machine no case is taken
-        for one that hangs."""
+        """A clock that stands still while the worker waits for a processor: on a busy machine no case is
+        taken for one that hangs."""
         with suppress(OSError, ValueError, IndexError):  # it has just ended, or there is no /proc
             self._waited_s = int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1]) / 1e9
         return time.monotonic() - self._waited_s
