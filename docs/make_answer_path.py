@@ -107,7 +107,11 @@ class AnswerPath:
         self.picture(Rect(LEFT + 225, top + 10, high, 120), view.crop)
         self.drawing.lines(
             LEFT + 245 + high, top + 42,
-            ["What is around the thing is kept,", "and known to be background:", "it tells when, not where."],
+            [
+                "What is around the thing is background:",
+                "it helps to tell when the place",
+                "is in view, not where the thing is.",
+            ],
         )  # fmt: skip
 
     def frames(self, top: float) -> None:
@@ -143,9 +147,11 @@ class AnswerPath:
         about = ["the most confident", "sightings again, cut", "out of the original", "frames and enlarged"]
         self.lane(top, 130, "4  Zoom", about)
         before = {sighting.peak: sighting for sighting in self.way.sightings["first"]}
-        for sighting, window in self.way.windows:
+        free = LEFT  # windows of sightings close together stand side by side
+        for sighting, window in sorted(self.way.windows, key=lambda zoomed: zoomed[0].first):
             middle = self.x(self.middle(sighting))
-            place = Rect(min(max(middle - 48, LEFT), RIGHT - 96), top + 10, 96, 96)
+            place = Rect(min(max(middle - 48, free), RIGHT - 96), top + 10, 96, 96)
+            free = place.right + 54
             corner = window.corners[sighting.peak - window.start]
             image = self.video.frame_at(sighting.peak / sighting.evidence.fps).image
             self.picture(place, crop(image, int(corner[0]), int(corner[1]), window.side))
@@ -160,19 +166,21 @@ class AnswerPath:
         reference = max(self.way.sightings["zoom"], key=lambda sighting: sighting.confidence)
         for sighting in self.way.sightings["verify"]:
             self.span(sighting, top + 22, top + 40, "wash")
-        x = self.x(self.middle(reference))
-        self.drawing.text(x - 34, top + 35, "compared with this one", "note", "end")
+        x = self.x(self.start(reference)) - 8
+        self.drawing.text(x, top + 35, "compared with this one", "note", "end")
         verdict = f"{self.way.penalised} lost score" if self.way.penalised else "all alike"
         self.drawing.text(RIGHT, top + 35, verdict, "note", "end")
 
     def extend(self, top: float) -> None:
-        self.lane(top, 88, "6  Extend", ["as long as the thing", "looks like itself"])
+        self.lane(
+            top, 88, "6  Extend", ["follow the thing while", "it looks like itself;", "times in seconds"]
+        )
         for row, step in ((top + 16, "verify"), (top + 46, "extend")):
             for sighting in self.way.sightings[step]:
                 self.span(sighting, row, row + 16, "wash" if step == "verify" else "main")
             self.drawing.text(RIGHT, row + 12, "before" if step == "verify" else "after", "note", "end")
         for sighting in self.way.sightings["extend"]:
-            words = f"{self.start(sighting):.1f}-{self.end(sighting):.1f} s"
+            words = f"{self.start(sighting):.1f}-{self.end(sighting):.1f}"
             self.drawing.text(self.x(self.middle(sighting)), top + 78, words, "note", "middle")
 
     def answer(self, top: float) -> None:
@@ -189,7 +197,12 @@ class AnswerPath:
         x = LEFT + 326
         words = f"Last seen from {clock(last.start)} to {clock(last.end)}"
         self.drawing.text(x, top + 40, words, "title")
-        self.drawing.text(x, top + 60, f"score {last.score:.2f}: as often is such an answer right", "note")
+        self.drawing.text(
+            x,
+            top + 60,
+            f"score {last.score:.2f}: about {100 * last.score:.0f} of 100 such answers are right",
+            "note",
+        )
         for number, track in enumerate(reversed(self.way.answer.sightings[:-1])):
             said = f"before that {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}"
             self.drawing.text(x, top + 88 + 18 * number, said, "note")

@@ -175,7 +175,7 @@ def check_decoder() -> Finding:
     found = f"PyAV {av.__version__}, libavcodec {libraries.get('libavcodec', 'unknown')}"
     demo = Path(str(files("lastseen") / "assets" / "demo.mp4"))
     if not demo.is_file():
-        return Finding("decoder", NOTE, f"{found}; not tried, for want of the demo video", REINSTALL)
+        return Finding("decoder", NOTE, f"{found}; not tried: the demo video is missing", REINSTALL)
     Video(demo).frame_at(0.0)
     return Finding("decoder", OK, f"{found}, decodes the demo video")
 
@@ -233,7 +233,7 @@ def check_weights() -> Finding:
     except LastSeenError as error:
         return Finding("weights", PROBLEM, str(error), REINSTALL)
     sizes = ", ".join(f"{name} {path.stat().st_size / 1e6:.1f} MB" for name, path in found.items())
-    return Finding("weights", OK, f"{sizes}, sha256 as they must be")
+    return Finding("weights", OK, f"{sizes}, checksums verified")
 
 
 def check_model() -> Finding:

@@ -24,12 +24,13 @@ from lastseen.refine import Mask
 from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
 from lastseen.rule import Rule
-from lastseen.runner import ModelRunner
+from lastseen.runner import ModelRunner, SoFar
+from lastseen.seen_so_far import SeenSoFar
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
 from lastseen.video import Video
 from lastseen.video.unreadable import Unreadable
-from lastseen.weights import bundled_model, load_model, load_rule, load_training_free
+from lastseen.weights import bundled_model, load_model, load_rule, load_token_basis, load_training_free
 
 TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
 # Fitted on the development set of real video: docs/results.md.
@@ -66,11 +67,12 @@ class Localizer(ModelRunner):
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
         model: TrainedModel | TrainingFreeModel
+        basis = None
         if path is not None and os.fspath(path) == TRAINING_FREE:
             model, rule = load_training_free(), TRAINING_FREE_RULE
         else:
             folder = bundled_model() if path is None else path
-            model, rule = load_model(folder), load_rule(folder)
+            model, rule, basis = load_model(folder), load_rule(folder), load_token_basis(folder)
         if threshold is not None:
             rule = replace(rule, confidence=replace(rule.confidence, threshold=threshold))
         if masks:
@@ -78,7 +80,14 @@ class Localizer(ModelRunner):
         rule = rule.without(skip)
         procedure = Published() if paper else Standard(rule)
         engine = engine or default_engine(where, paper, model)
-        made = cls(model.to(where), procedure=procedure, device=where, batch=batch, engine=engine)
+        made = cls(
+            model.to(where),
+            procedure=procedure,
+            device=where,
+            batch=batch,
+            engine=engine,
+            token_basis=basis,
+        )
         if any(step.name == Mask.name for step in made.rule.refinement):
             made.load_segmenter()  # at once: missing weights must not show after a long search
         return made
@@ -104,8 +113,9 @@ class Localizer(ModelRunner):
     ) -> Answer:
         """The full answer: all sightings, or else the best guess, and the score curve. Names of files do.
 
-        `progress` is called with a Progress again and again, `preliminary` once, with what the first pass
-        over the video says; refinement may still change that.
+        `progress` is called with a Progress again and again. `preliminary` is called when the first pass over
+        the video is done, with what it says, and in a long one also with what was seen so far; refinement may
+        still change that.
         """
         return self.ask_many(video, [query], progress, preliminary)[0]
 
@@ -117,21 +127,22 @@ class Localizer(ModelRunner):
         preliminary: Callable[[Answer], None] | None = None,
     ) -> list[Answer]:
         """As `ask`, for several queries; the video is decoded and encoded once. `preliminary` is called for
-        each."""
+        each: `Answer.query` says for which."""
         video, asked = as_video(video), [as_query(query) for query in queries]
         ends = [self.frames_searched(video, query) for query in asked]
         tracker = Tracker(progress, self.speeds)
         here, plans = self.tracked_by(tracker), self._plans(tracker, ends)
         encoded = [here.encode_query(query) for query in asked]
         unreadable = Unreadable(video, max(ends))
-        predictions = here._first_pass(video, encoded, ends, tracker, unreadable)
+        so_far = None if preliminary is None else SeenSoFar(self.first_answer, video, asked, preliminary)
+        predictions = here._first_pass(video, encoded, ends, tracker, unreadable, so_far)
         missing_s = (unreadable.count + max(ends) - max(map(len, predictions))) / self.fps
         for plan, of_query in zip(plans, predictions):
             plan.expect(Evidence.of(of_query))
         if preliminary is not None:
             tracker.tell()
             for query, of_query in zip(asked, predictions):
-                preliminary(self.preliminary_answer(video, query, of_query, unreadable_s=missing_s))
+                preliminary(self.first_answer(video, query, of_query, missing_s))
         refined = here._refine(video, encoded, predictions, plans)
         said = zip(asked, predictions, refined)
         return [self.answer(video, *of_query, unreadable_s=missing_s) for of_query in said]
@@ -169,13 +180,8 @@ class Localizer(ModelRunner):
             for number, end in enumerate(ends)
         ]
 
-    def preliminary_answer(
-        self,
-        video: VideoInfo,
-        query: Query | None,
-        predictions: FramePredictions,
-        *,
-        unreadable_s: float = 0.0,
+    def first_answer(
+        self, video: VideoInfo, query: Query, predictions: FramePredictions, unreadable_s: float = 0.0
     ) -> Answer:
         """What the first pass says, before any refinement."""
         skipped = {step.name for step in self.rule.refinement}
@@ -235,11 +241,12 @@ class Localizer(ModelRunner):
         ends: Sequence[int],
         tracker: Tracker,
         unreadable: Unreadable,
+        so_far: SoFar | None = None,
     ) -> list[FramePredictions]:
         tracker.plan(SEARCHING, "video", {ENCODED: max(ends), LOCALIZED: sum(ends)})
         tracker.begin(SEARCHING, "video", ENCODED)
         pieces = self.encoded(video, 0, max(ends), unreadable)
-        predictions = self.predict_encoded(video, pieces, queries, ends)
+        predictions = self.predict_encoded(video, pieces, queries, ends, so_far)
         tracker.finish(SEARCHING, "video")
         return predictions
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 READING, SEARCHING = "reading", "searching"
 LOOKING_CLOSER, MEASURING = "looking closer", "measuring boxes"
-REPAIRING, EVALUATING = "repairing", "evaluating"
+REPAIRING, EVALUATING, CHECKING = "repairing", "evaluating", "checking"
 # Kinds of work, counted in frames: scored by their compact tokens; decoded and encoded; searched by the model
 # for one query; segmented.
 SCORED, ENCODED, LOCALIZED, SEGMENTED = "scored", "encoded", "localized", "segmented"

@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from lastseen.engine import DEFAULT, Engine, make_engine
 from lastseen.errors import LastSeenError
 from lastseen.masks import BoxMask, MobileSamSegmenter, Segmenter, load_mobile_sam
 from lastseen.model import EncodedQuery, Model, Predictions
+from lastseen.model.token_basis import TokenBasis
 from lastseen.procedure import Procedure, Standard
 from lastseen.progress import ENCODED, LOCALIZED, SEGMENTED, Speeds, Tracker
 from lastseen.query import Footage, Query
@@ -29,6 +31,8 @@ from lastseen.video.unreadable import Unreadable
 
 SEGMENTED_AT_ONCE = 16  # on a GPU
 CLIPS_AT_ONCE = 16  # on a GPU; one by one on the CPU, which is as fast there
+
+SoFar = Callable[[Callable[[], list[FramePredictions]]], None]
 
 
 class ModelRunner:
@@ -45,6 +49,7 @@ class ModelRunner:
         feature_dtype: torch.dtype | None = None,
         engine: str = DEFAULT,
         segmenter: Segmenter | None = None,
+        token_basis: TokenBasis | None = None,
     ) -> None:
         self.model = model
         self.procedure = procedure
@@ -54,6 +59,7 @@ class ModelRunner:
         self.feature_dtype = feature_dtype or procedure.feature_dtype
         self.engine: Engine = make_engine(engine, model, self.device)
         self._segmenter = segmenter
+        self.token_basis = token_basis  # for small features of an index
         self._fingerprints: dict[float, str] = {}  # by fps; cached, since hashing the weights is slow
         self._on_step: Callable[[], None] = _do_nothing
         self.speeds = Speeds()  # shared by copies: a later question can tell its time at once
@@ -109,9 +115,13 @@ class ModelRunner:
         features: Iterable[Tensor],
         queries: Sequence[list[EncodedQuery]],
         ends: Sequence[int],
+        so_far: SoFar | None = None,
     ) -> list[FramePredictions]:
         """As `predict`, from features (`encoded`) in pieces of any length and encoded views (`encode_query`);
-        each query is searched for in the frames before its entry in `ends`."""
+        each query is searched for in the frames before its entry in `ends`.
+
+        `so_far` is called after each clip with a function that gives the predictions until then.
+        """
         found = [FrameBuffer(end, self.device) for end in ends]
         here = (piece.to(self.device) for piece in features)  # moved once for all queries
         for start, run, first, last in self.clips(here, self.clips_at_once):
@@ -120,6 +130,11 @@ class ModelRunner:
                     for part in self._localized(run, views, first, last, end - start):
                         one.add(part.boxes, part.logits)
                         self._tracker.did(LOCALIZED, len(part.logits))
+            if so_far is not None:
+                so_far(partial(self._predictions, footage, found))
+        return self._predictions(footage, found)
+
+    def _predictions(self, footage: Footage, found: Sequence[FrameBuffer]) -> list[FramePredictions]:
         letterbox = self.model.letterbox(footage.width, footage.height)
         return [
             FramePredictions(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from lastseen.errors import OutputError, WeightsError
-from lastseen.files import sync, write_whole
+from lastseen.files import sync, whole_file, write_whole
 from lastseen.model import (
     VIT_B,
     VIT_G,
@@ -38,6 +38,7 @@ from lastseen.model import (
     VQLoC,
     VQLoCConfig,
 )
+from lastseen.model.token_basis import AXES, TokenBasis
 from lastseen.rule import Rule
 from lastseen.stored_config import check_sizes, json_in
 from lastseen.stored_config import read_config as read_config
@@ -48,6 +49,7 @@ M = TypeVar("M", bound=nn.Module)
 # Of 12, chosen on real video (docs/results.md); without the final norm, which belongs to the last block.
 MATCHING_BLOCK = 6
 RULE_FILE = "rule.json"
+TOKEN_BASIS_FILE = "token_basis.safetensors"
 BUNDLED_BACKBONE = "backbone_vits14_reg4.safetensors"
 BUNDLED_BACKBONE_SHA256 = "e5c577c49f2dcfe031fca660e481942100c5f8c8b5082e6778d5c6c8f03df8b5"
 BUNDLED_MODEL = "model"
@@ -121,6 +123,28 @@ def _backbone_of(state: State, source: Path) -> BackboneConfig:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def load_token_basis(folder: str | os.PathLike[str]) -> TokenBasis | None:
+    """The basis of a model's small features (`runs/fit_token_basis.py`); None if its folder has none."""
+    path = Path(folder) / TOKEN_BASIS_FILE
+    if not path.exists():
+        return None
+    state = read_state(path)
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    channels = shapes.get("mean", (0,))[0]
+    if shapes != {"mean": (channels,), "axes": (channels, AXES), "deviations": (AXES,)}:
+        raise WeightsError(f"{path} is no token basis: it holds {shapes}")
+    basis = TokenBasis(**{name: value.float() for name, value in state.items()})
+    if not all(part.isfinite().all() for part in (basis.mean, basis.axes, basis.deviations)):
+        raise WeightsError(f"{path} holds numbers that are none")
+    return basis
+
+
+def save_token_basis(basis: TokenBasis, folder: str | os.PathLike[str]) -> None:
+    state = {"mean": basis.mean, "axes": basis.axes.half(), "deviations": basis.deviations}
+    with whole_file(Path(folder) / TOKEN_BASIS_FILE) as building:
+        save_tensors(state, building)
 
 
 def load_training_free(path: str | os.PathLike[str] | None = None) -> TrainingFreeModel:

@@ -38,7 +38,7 @@ def test_a_healthy_machine(run):
     found = {finding["name"]: finding["found"] for finding in report["findings"]}
     assert torch.__version__ in found["torch"]
     assert "h264" in found["codecs"]
-    assert "sha256" in found["weights"]
+    assert "checksums verified" in found["weights"]
 
 
 def test_in_words_and_with_status_1_if_something_is_broken(run, monkeypatch):

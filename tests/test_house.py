@@ -16,7 +16,7 @@ ROWS = [
     ["answer", "refine"],
     ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
-    ["runner"],
+    ["runner", "seen_so_far"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
@@ -28,7 +28,7 @@ LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 INNER_ROWS = {
     "index": [
         ["lock", "rows", "compact", "entry"],
-        ["database", "identity", "soundness", "questions", "kept_answer"],
+        ["database", "identity", "soundness", "questions", "kept_answer", "small"],
         ["catalogue"],
         ["verify"],
         ["folder"],

@@ -4,10 +4,13 @@ import time
 from dataclasses import replace
 
 import pytest
-from evidence import box_mask
+from evidence import answer_of, box_mask
 from scenes import PLACES, thing, write_scene
 from web import tiny
 
+from lastseen import seen_so_far
+from lastseen.answer import Answer
+from lastseen.box import Box
 from lastseen.index import Index
 from lastseen.localizer import Localizer
 from lastseen.progress import (
@@ -25,6 +28,8 @@ from lastseen.progress import (
 )
 from lastseen.query import Query
 from lastseen.refine import Extend, Mask, Verify, Zoom
+from lastseen.seen_so_far import SeenSoFar
+from lastseen.track import ResponseTrack
 from lastseen.video import Video
 
 
@@ -216,6 +221,44 @@ def test_the_first_pass_answers_before_anything_is_looked_at_closer(localizer, v
     assert set(events[:at]) == {SEARCHING} and SEARCHING not in events[at:]
     (first,) = answers
     assert first.found and final.found and first.curve is not None
+
+
+def test_what_was_seen_is_told_while_a_long_video_is_searched(localizer, tmp_path, monkeypatch):
+    video = Video(write_scene(tmp_path / "long.mp4", [*PLACES, *PLACES, *PLACES]))
+    monkeypatch.setattr(seen_so_far, "EVERY_S", 0.0)
+    monkeypatch.setattr(seen_so_far, "MOST_SHARE", 1e9)
+    query = Query.from_array(thing())
+    events: list[Answer | Progress] = []
+    final = localizer.ask(video, query, events.append, events.append)
+    said = [one for one in events if isinstance(one, Answer)]
+    assert said[-1].searched_to_s == final.searched_to_s == pytest.approx(78 / 5)
+    early = said[:-1]
+    assert len(early) > 1 and all(one.preliminary and one.found and one.query is query for one in early)
+    assert early[0].searched_to_s < 10 and early[-1].searched_to_s <= 78 / 5
+    searched = max(n for n, one in enumerate(events) if isinstance(one, Progress) and one.phase == SEARCHING)
+    assert events.index(early[0]) < searched
+    assert final.last == localizer.ask(video, query).last
+
+
+def test_what_was_seen_is_told_once_and_not_too_often(clock):
+    asked, said = [], []
+    answers = iter([(0, 5), (0, 5), (3, 9)])
+
+    def answer(video, query, found):
+        asked.append(clock.now)
+        first, last = next(answers)
+        clock.now += 1.0  # it took long
+        track = ResponseTrack(
+            first_frame=first, fps=5.0, boxes=(Box(0, 0, 9, 9),) * (last + 1 - first), score=1.0
+        )
+        return answer_of(video, [track])
+
+    seen = SeenSoFar(answer, None, [None], said.append, clock)
+    for _ in range(50):
+        clock.now += 1.0
+        seen(lambda: [[0]])
+    assert asked == [102.0, 123.0, 144.0]  # looking took a second: at most a twentieth of the time
+    assert [one.last.first_frame for one in said] == [0, 3]
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lastseen.cli.shared import log
 from lastseen.cli.terminal import make_printable, raw
 from lastseen.files import one_line
-from lastseen.progress import LOOKING_CLOSER, Progress
+from lastseen.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +35,7 @@ class Bar:
         self._told[told.phase] = told, time.monotonic()
 
     def say(self, line: str) -> None:
-        """A line below the bar, instead of the one before; it goes with the bar."""
+        """A line below the bar, with the phase, instead of the one before; it goes with the bar."""
 
     def log_times(self) -> None:
         began = self._began
@@ -63,7 +63,7 @@ class SoFar:
         if not (answers and self._wanted):
             return
         self._words[name] = (f"{name} " if len(self._names) > 1 else "") + so_far_words(answers[0])
-        self._bar.say(f"So far: {'; '.join(self._words.values())}; {LOOKING_CLOSER} ...")
+        self._bar.say(f"So far: {'; '.join(self._words.values())}")
 
 
 @contextmanager
@@ -93,12 +93,12 @@ def _shown(what: str | None) -> Iterator[Bar]:
             return Text(f"{timedelta(seconds=round(left_s))} left", style="progress.remaining")
 
     class Live(Rows):
-        line = ""
+        line = phase = ""
 
         def get_renderables(self) -> Iterable[RenderableType]:
             yield from super().get_renderables()
             if self.line:
-                yield Text(self.line, no_wrap=True, overflow="ellipsis")
+                yield Text(f"{self.line}; {self.phase} ...", no_wrap=True, overflow="ellipsis")
 
     class Shown(Bar):
         def __init__(self) -> None:
@@ -121,6 +121,9 @@ def _shown(what: str | None) -> Iterator[Bar]:
                 )
             shown: dict[str, Any] = {"unit": told.unit, "left_s": told.left_s}
             self.live.update(self._rows[told.phase], completed=told.done, total=told.total, **shown)
+            if told.phase != self.live.phase:
+                self.live.phase = told.phase
+                self.live.refresh()
 
         def say(self, line: str) -> None:
             self._start()

@@ -100,8 +100,8 @@ def add(
     keep: Annotated[
         str,
         typer.Option(
-            metavar="full|compact",
-            help="full: all features. compact: under 0.5 GB an hour; promising seconds are decoded again.",
+            metavar="full|small|compact",
+            help="full: all features. small: in few bits, 1 GB an hour. compact: .5 GB; decodes again.",
         ),
     ] = "full",
     follow: Annotated[
@@ -156,9 +156,9 @@ def add(
     from lastseen.video.containers import head_of
     from lastseen.video.sources import is_live, without_password
 
-    if keep not in ("full", "compact"):
-        raise IndexStoreError(f"--keep {keep}: choose full or compact")
-    sources = expanded(videos)
+    if keep not in ("full", "small", "compact"):
+        raise IndexStoreError(f"--keep {keep}: choose full, small or compact")
+    sources, by_name = expanded(videos), {str(Path(name).absolute()) for name in videos}
     sources = sources if shard is None else part_of(sources, shard)
     if name is not None and len(sources) > 1:
         raise IndexStoreError("--name goes with one video")
@@ -196,6 +196,7 @@ def add(
                             "progress": progress,
                         },
                         allow_truncated=allow_truncated,
+                        check=source in by_name,  # a whole folder would be read again and again
                     )
                 output["videos"].append(_facts(index, done))
                 _print_facts(output["videos"][-1], as_json, quiet)
@@ -222,6 +223,7 @@ def _record(
     follow: dict[str, Any] | None,
     live: dict[str, Any],
     allow_truncated: bool,
+    check: bool,
 ) -> Recording:
     from lastseen.index.live import record_live
     from lastseen.index.record import add_file, follow_file
@@ -233,7 +235,7 @@ def _record(
     try:
         if follow is not None:
             return follow_file(index, localizer, source, **options, **follow)
-        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated)
+        return add_file(index, localizer, source, **options, allow_truncated=allow_truncated, check=check)
     except (FileNotFoundError, PermissionError) as error:  # it was removed meanwhile
         raise unreadable_file(Path(source), error) from None
 
@@ -303,7 +305,7 @@ def remove(
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove videos from the index; their files stay where they are.
+    """Remove videos from the index, and what is kept about them; their files stay where they are.
 
     Example: lastseen index remove walk.mp4
     """

@@ -15,7 +15,7 @@ from lastseen.index.database import SCHEMA, Database
 from lastseen.index.entry import Block, DamagedEntry, IndexedVideo, block_of, checksum_of, video_of
 
 CHECKSUM = "checksum"
-PROPERTIES = {"schema", "fingerprint", "made_by", "fps", "engine"}
+PROPERTIES = {"schema", "fingerprint", "made_by", "fps", "engine", "basis"}
 
 
 class Catalogue(Database):
@@ -54,7 +54,7 @@ class Catalogue(Database):
             or not about.keys() <= PROPERTIES
         ):
             raise IndexStoreError(self._damaged("its properties are not as they were written"))
-        for key in ("schema", "fingerprint", "made_by", "engine"):
+        for key in ("schema", "fingerprint", "made_by", "engine", "basis"):
             if not isinstance(about.get(key, ""), str):
                 raise IndexStoreError(self._damaged(f"{key} is {about[key]!r:.40}"))
         fps = about.get("fps", 5.0)

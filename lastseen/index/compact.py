@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,6 +24,18 @@ FRAME_BYTES = 27_000  # upper limit: an hour at 5 frames per second (18,000 fram
 SCALE_BYTES = 2  # each token has a float16 scale; value = int8 code * scale
 QUERY_TOKENS = 64  # per view, at most; using all costs five times as much and selects nearly the same clips
 STEPS = 0.7548776662466927, 0.5698402909980532  # shift of the sampling grid from frame to frame
+
+
+class TokenGrid(Protocol):
+    """CompactGrid, or SmallGrid of which all features can be unpacked."""
+
+    @property
+    def row_bytes(self) -> int: ...
+    def pack(self, vectors: Tensor, first_frame: int) -> np.ndarray:
+        """Unit vectors [n, channels, all rows, all columns] -> [n, row_bytes] uint8"""
+
+    def similarity(self, packed: np.ndarray, vectors: Tensor, first_frame: int) -> Tensor:
+        """[n, row_bytes] uint8, vectors [k, channels] -> cosines with tokens of each frame [n, tokens, k]"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +53,8 @@ class CompactGrid:
     @classmethod
     def fitting(cls, channels: int, rows: int, columns: int, letterbox: Letterbox) -> CompactGrid:
         """The densest grid within FRAME_BYTES; the padding around the picture is left out."""
-        top, height = _extent(letterbox.top, letterbox.content_height, letterbox.canvas_height, rows)
-        left, width = _extent(letterbox.left, letterbox.content_width, letterbox.canvas_width, columns)
+        top, height = extent(letterbox.top, letterbox.content_height, letterbox.canvas_height, rows)
+        left, width = extent(letterbox.left, letterbox.content_width, letterbox.canvas_width, columns)
         tokens = max(1, FRAME_BYTES // (channels + SCALE_BYTES))
         kept_rows = min(height, max(1, math.floor(height * math.sqrt(tokens / (height * width)))))
         return cls(channels, top, left, height, width, kept_rows, min(width, max(1, tokens // kept_rows)))
@@ -62,7 +75,7 @@ class CompactGrid:
         parts = (codes.flatten(1).cpu().numpy().view(np.uint8), scales.cpu().numpy().view(np.uint8))
         return np.concatenate(parts, 1)
 
-    def similarity(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
+    def similarity(self, packed: np.ndarray, vectors: Tensor, first_frame: int = 0) -> Tensor:
         """[n, row_bytes] uint8, vectors [k, channels] -> dot products with every token [n, tokens, k]
 
         Computed on the device of `vectors`."""
@@ -103,9 +116,11 @@ def representatives(vectors: Tensor, most: int) -> Tensor:
     return vectors[chosen]
 
 
-def coarse_scores(grid: CompactGrid, packed: np.ndarray, queries: Sequence[Tensor]) -> np.ndarray:
+def coarse_scores(
+    grid: TokenGrid, packed: np.ndarray, first_frame: int, queries: Sequence[Tensor]
+) -> np.ndarray:
     """The highest cosine between each query's vectors [k, m] and each frame's tokens: [queries, n]"""
-    similarity = grid.similarity(packed, torch.cat(list(queries)).float())
+    similarity = grid.similarity(packed, torch.cat(list(queries)).float(), first_frame)
     parts = torch.split_with_sizes(similarity, [len(query) for query in queries], 2)
     return torch.stack([part.amax((1, 2)) for part in parts]).cpu().numpy()
 
@@ -115,7 +130,7 @@ def _places(cells: int, kept: int, shift: float) -> Tensor:
     return ((torch.arange(kept) + shift) * (cells / kept)).floor().long().clamp(max=cells - 1)
 
 
-def _extent(offset_px: int, content_px: int, canvas_px: int, cells: int) -> tuple[int, int]:
+def extent(offset_px: int, content_px: int, canvas_px: int, cells: int) -> tuple[int, int]:
     """The first cell that is not padding, and the number of such cells."""
     first = math.floor(offset_px / canvas_px * cells)
     return first, math.ceil((offset_px + content_px) / canvas_px * cells) - first

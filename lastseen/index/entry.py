@@ -17,8 +17,9 @@ from typing import Any
 
 from lastseen.video.dates import CONTAINER, FILE_TIME, SAID, believable, local
 
-FULL, COMPACT = "full", "compact"  # which features of a video are kept
+FULL, SMALL, COMPACT = "full", "small", "compact"  # which features of a video are kept
 RECORDED, GROWING, LIVE = "file", "growing", "live"  # finished file, file being written, live stream
+TOKEN_BYTES = 96  # of a token in small features; as lastseen.model.token_basis, which loads torch
 MOST_FRAMES = 200_000_000  # over a year at 5 frames a second
 
 VIDEOS = """CREATE TABLE videos (
@@ -203,7 +204,9 @@ def _sizes_disagree(video: IndexedVideo) -> str:
         kept and video.fine_bytes not in (2 * numbers, 4 * numbers)
     ):
         return f"frames of {video.fine_bytes} bytes do not hold features of {video.grid}"
-    if video.compact_bytes is None or video.compact_bytes % (video.grid[0] + 2):
+    if video.compact_bytes is None or video.compact_bytes % (
+        TOKEN_BYTES if video.keep == SMALL else video.grid[0] + 2
+    ):
         return f"tokens of {video.compact_bytes} bytes are not of features of {video.grid}"
     return ""
 
@@ -258,7 +261,7 @@ _ALLOWED: dict[str, Callable[[Any], bool]] = {
     "fps": _within(1e-6, 1e9),
     "duration_s": _within(0, 1e10),
     "recorded_at": _is(float, int),
-    "keep": _one_of(FULL, COMPACT),
+    "keep": _one_of(FULL, SMALL, COMPACT),
     "expected": _optional(_count(0, MOST_FRAMES)),
     "grid": _optional(_text),
     "fine_bytes": _optional(_count(1, 2**40)),

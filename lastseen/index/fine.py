@@ -15,11 +15,12 @@ from torch import Tensor
 
 from lastseen.access import VideoFeatures
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.compact import CompactGrid
-from lastseen.index.entry import LIVE, IndexedVideo
+from lastseen.index.compact import TokenGrid
+from lastseen.index.entry import LIVE, SMALL, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.originals import check_unchanged
-from lastseen.index.recorder import compact_grid
+from lastseen.index.recorder import basis_of, token_grid
+from lastseen.index.small import SmallGrid
 from lastseen.index.soundness import Range, Soundness, in_words, joined, without
 from lastseen.localizer import Localizer
 from lastseen.video import Video
@@ -30,12 +31,14 @@ HELD_FRAMES = 512  # re-encoded frames that are cached, shared by neighbouring c
 
 
 class FineFeatures:
-    """Features of frames [start, end) of a video, bit-identical whether stored or encoded again."""
+    """Features of frames [start, end) of a video, bit-identical whether stored or encoded again; of a video
+    that is kept small as they are after packing."""
 
     def __init__(self, index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> None:
         self.index, self.localizer, self.video = index, localizer, video
         self.grid = fitting_grid(index, localizer, video)
-        self._rows = index.fine(video)
+        self._is_small = video.keep == SMALL  # all tokens in a few bits: what is read is nearly the features
+        self._rows = index.compact(video) if self._is_small else index.fine(video)
         self._sound = index.soundness(video, self._rows) if self._rows else None
         self._video: Video | None = None
         self._unavailable = False
@@ -46,7 +49,7 @@ class FineFeatures:
 
     @property
     def stored(self) -> bool:
-        """Whether full features are kept: else frames are encoded again."""
+        """Whether features of all tokens are kept: else frames are encoded again."""
         return self._rows is not None
 
     def readable(self, start: int, end: int) -> list[Range]:
@@ -99,7 +102,8 @@ class FineFeatures:
 
     def tokens(self, start: int, end: int) -> np.ndarray:
         """Compact rows of the frames, made from their features."""
-        features = self.read(start, end).to(self.localizer.device)
+        again = self._encoded_again if self._is_small else self
+        features = again.read(start, end).to(self.localizer.device)
         return self.grid.pack(self.localizer.model.frame_vectors(features), start)
 
     def damage(self) -> list[str]:
@@ -120,7 +124,8 @@ class FineFeatures:
                 f"{name}: {in_words(self._remade)} are damaged in the index and were encoded again from its "
                 f"file; {remedy}"
             )
-        if tokens := [left for part in self._tokens_remade for left in without(*part, self._lost)]:
+        tokens = [left for part in self._tokens_remade for left in without(*part, self._lost)]
+        if tokens and not self._is_small:
             lines.append(
                 f"{name}: compact tokens of {in_words(tokens)} are damaged and were made again; {remedy}"
             )
@@ -136,15 +141,23 @@ class FineFeatures:
 
     def _made_again(self, start: int, end: int) -> Tensor:
         if self.can_open():
+            if self._is_small:
+                return self._unpacked(self.tokens(start, end))
             return self._encoded_again.read(start, end)
         assert self.video.grid is not None
         return torch.zeros(end - start, *self.video.grid, dtype=self.localizer.feature_dtype)
 
     def _stored(self, start: int, end: int) -> Tensor:
         assert self._rows is not None and self.video.grid is not None
+        if self._is_small:
+            return self._unpacked(self._rows.read(start, end))
         dtype = torch.empty(0, dtype=self.localizer.feature_dtype).numpy().dtype
         rows = self._rows.read(start, end).view(np.dtype(dtype))
         return torch.from_numpy(rows).view(end - start, *self.video.grid)
+
+    def _unpacked(self, packed: np.ndarray) -> Tensor:
+        assert isinstance(self.grid, SmallGrid)
+        return self.grid.unpack(packed).to(self.localizer.feature_dtype)
 
     def can_open(self) -> bool:
         """Whether the video file exists and is unchanged since it was indexed."""
@@ -165,11 +178,13 @@ class FineFeatures:
         return self._video
 
 
-def fitting_grid(index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> CompactGrid:
+def fitting_grid(index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> TokenGrid:
     """The video's grid of compact tokens; IndexStoreError if the catalogue's numbers cannot be right."""
     assert video.grid is not None
+    if video.keep == SMALL:
+        index.check_basis(basis_of(localizer))
     try:
-        grid = compact_grid(localizer, video, video.grid)
+        grid = token_grid(localizer, video, video.grid)
         canvas = localizer.model.letterbox(video.width, video.height)
         fits = canvas.canvas_height * video.grid[2] == canvas.canvas_width * video.grid[1]
     except (ValueError, ZeroDivisionError):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lastseen.localizer import Localizer
+    from lastseen.model.token_basis import TokenBasis
 
 VARIABLE = "LASTSEEN_INDEX"
 REMOVED = ".removed"
@@ -80,6 +81,19 @@ class IndexFolder:
             raise IndexStoreError(
                 f"{self.folder} was made by another model ({theirs}), not by {other}; "
                 "give --weights and --engine as it was made with, or another --index"
+            )
+
+    def bind_basis(self, basis: TokenBasis) -> None:
+        """As `bind`, to the basis of small features."""
+        self.catalogue.set_about(basis=basis.fingerprint)
+        self.check_basis(basis)
+
+    def check_basis(self, basis: TokenBasis) -> None:
+        """Raise IndexStoreError if small features were made with another basis."""
+        if self.catalogue.about().get("basis") != basis.fingerprint:
+            raise IndexStoreError(
+                f"{self.folder}: its small features were made with another token_basis.safetensors; "
+                "give --weights as it was made with, or another --index"
             )
 
     @property

@@ -56,7 +56,8 @@ class Index(IndexFolder):
     ) -> Recording:
         """Encode a video file, or resume an interrupted run; a video that is already indexed is skipped.
 
-        `keep`: "full" features, or "compact": a few tokens per frame; the file is encoded again where needed.
+        `keep`: "full" features; "small", all of them in few bits; or "compact", a few tokens per frame, where
+        the file is encoded again when a question needs it.
         `recorded`: when its first frame was taken, in seconds since 1970; by default from its metadata.
         """
         from lastseen.index.record import add_file

@@ -133,13 +133,23 @@ def dates(source: Video, recorded: float | None) -> dict[str, Any]:
 
 
 def doubted_date(source: Video, recorded: float | None) -> str | None:
-    """A note if the file's metadata have a date that was not believed, and no other."""
-    dates = [] if recorded is not None else dates_in(source.path)
-    if not dates or any(map(believable, dates)):
+    """A note if a date of the file was not believed and no better one was found."""
+    found = [] if recorded is not None else dates_in(source.path)
+    if recorded is not None or any(map(believable, found)):
+        return None
+    written = source.path.stat().st_mtime
+    if not believable(written - source.duration_s):
+        says, instead = (
+            f"was written on {local(written):%Y-%m-%d}",
+            "dated as if it had been recorded just now",
+        )
+    elif found:
+        says, instead = f"was recorded on {local(found[0]):%Y-%m-%d}", "dated by when it was written"
+    else:
         return None
     return (
-        f"{source.path.name}: says that it was recorded on {local(dates[0]):%Y-%m-%d}, which cannot be; "
-        "it is dated by when it was written (--recorded DATE says better)"
+        f"{source.path.name}: says that it {says}, which cannot be; it is {instead} "
+        "(--recorded DATE says better)"
     )
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import FULL, GROWING, IndexedVideo
+from lastseen.index.entry import FULL, GROWING, SMALL, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
 from lastseen.index.originals import checked_date, dates, doubted_date, entered, facts, known_by_path
-from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
-from lastseen.index.repair import Repair, has_missing_files, repair, repair_held
+from lastseen.index.recorder import COMMIT_S, Recorder, basis_of, drop_older
+from lastseen.index.repair import Repair, has_missing_files, is_sound, repair, repair_held
 from lastseen.localizer import Localizer
 from lastseen.progress import ENCODED, READING, Tell, Tracker
 from lastseen.video import Video
@@ -53,16 +53,22 @@ def add_file(
     allow_truncated: bool = False,
     commit_s: float = COMMIT_S,
     progress: Tell | None = None,
+    check: bool = True,
 ) -> Recording:
-    """Encode a video file into the index, or resume an interrupted run."""
+    """Encode a video file into the index, or resume an interrupted run.
+
+    One that is there already is repaired if it is damaged; without `check` only if files of it are missing.
+    """
     checked_date(recorded)
     index.bind(localizer)
+    if keep == SMALL:
+        basis_of(localizer)  # without one it is refused at once
     index.sweep()
     path = Path(path).absolute()
     check_kind(path)
     known = known_by_path(index, path)
     if known and known.complete:
-        return _known(index, localizer, _with_date(index, known, recorded), progress)
+        return _known(index, localizer, _with_date(index, known, recorded), progress, check)
     source = Video(path, allow_truncated=allow_truncated)
     total = source.frame_count(localizer.fps)
     video = known or entered(index, source, total, keep, name, recorded)
@@ -74,7 +80,7 @@ def add_file(
             video = index.catalogue.video(video.id)  # another process may have finished it meanwhile
             video = _with_date(index, video, recorded)
             if video.complete:
-                return _known(index, localizer, video, progress, held=True)
+                return _known(index, localizer, video, progress, check, held=True)
             if video.frames and has_missing_files(index, video):
                 _repaired(repair_held(index, localizer, video, progress))
             recorder = Recorder(index, localizer, video, commit_s=commit_s)
@@ -113,6 +119,8 @@ def follow_file(
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
     checked_date(recorded)
     index.bind(localizer)
+    if keep == SMALL:
+        basis_of(localizer)  # without one it is refused at once
     index.sweep()
     path = Path(path).absolute()
     check_kind(path)
@@ -168,10 +176,11 @@ def _known(
     localizer: Localizer,
     video: IndexedVideo,
     progress: Tell | None,
+    check: bool = True,
     held: bool = False,
 ) -> Recording:
     """What there is to say of a video that is indexed: that it is, unless its files are not as they were."""
-    if not has_missing_files(index, video):
+    if not has_missing_files(index, video) and (not check or is_sound(index, video, progress)):
         return Recording(video, KNOWN)
     done = _repaired((repair_held if held else repair)(index, localizer, video, progress))
     return Recording(done.video, REPAIRED, note=f"{video.name}: {done.done}")

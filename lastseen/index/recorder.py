@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from lastseen.errors import IndexStoreError
-from lastseen.index.compact import CompactGrid
+from lastseen.index.compact import CompactGrid, TokenGrid
 from lastseen.index.database import disk_full
-from lastseen.index.entry import FULL, LIVE, Block, IndexedVideo
+from lastseen.index.entry import FULL, LIVE, SMALL, Block, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.rows import SEGMENT_ROWS, Rows
+from lastseen.index.small import SmallGrid
 from lastseen.localizer import Localizer
+from lastseen.model.token_basis import TokenBasis
 
 BLOCK_ROWS = 32  # at most so many have a checksum of their own: about a clip is read to check one frame
 COMMIT_S = 1.0  # time between commits: about what a killed process loses
@@ -40,6 +42,8 @@ class Recorder:
     ) -> None:
         self.index, self.localizer, self.video, self.commit_s = index, localizer, video, commit_s
         self._reset_pending()
+        if video.keep == SMALL:
+            index.bind_basis(basis_of(localizer))
         with self._rollback_on_error():
             index.make_place(video)
             self._open()
@@ -129,7 +133,7 @@ class Recorder:
 
     def _measure(self, features: Tensor) -> None:
         """Store the size of the features, known only once the first ones are computed."""
-        grid = compact_grid(self.localizer, self.video, tuple(features.shape[1:]))
+        grid = token_grid(self.localizer, self.video, tuple(features.shape[1:]))
         fine_bytes = features[0].numel() * features.element_size() if self.video.keep == FULL else None
         self.video = self.index.catalogue.update(
             self.video.id,
@@ -160,7 +164,7 @@ class Recorder:
     def _open(self) -> None:
         self.fine: Rows | None = self.index.fine(self.video)
         self.compact: Rows | None = self.index.compact(self.video)
-        self.grid = compact_grid(self.localizer, self.video, self.video.grid) if self.video.grid else None
+        self.grid = token_grid(self.localizer, self.video, self.video.grid) if self.video.grid else None
 
     def _reset_pending(self) -> None:
         self._pending = []
@@ -193,10 +197,22 @@ def bytes_of(features: Tensor) -> np.ndarray:
     return np.ascontiguousarray(features.cpu().numpy()).reshape(len(features), -1).view(np.uint8)
 
 
-def compact_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...]) -> CompactGrid:
+def token_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...]) -> TokenGrid:
     channels, rows, columns = grid
     letterbox = localizer.model.letterbox(video.width, video.height)
+    if video.keep == SMALL:
+        return SmallGrid.fitting(basis_of(localizer), rows, columns, letterbox)
     return CompactGrid.fitting(channels, rows, columns, letterbox)
+
+
+def basis_of(localizer: Localizer) -> TokenBasis:
+    """The model's basis for small features, or IndexStoreError."""
+    if localizer.token_basis is None:
+        raise IndexStoreError(
+            f"small features need a basis fitted to the model, and {localizer.model.title} has none "
+            "(token_basis.safetensors in its folder): give --keep full or --keep compact"
+        )
+    return localizer.token_basis
 
 
 def drop_older(recorder: Recorder, keep_hours: float | None) -> None:

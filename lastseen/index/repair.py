@@ -16,7 +16,7 @@ from lastseen.index.rows import SEGMENT_ROWS
 from lastseen.index.soundness import Range, Soundness, in_words, joined, without
 from lastseen.index.verify import covers
 from lastseen.localizer import Localizer
-from lastseen.progress import REPAIRING, Pace, Tell
+from lastseen.progress import CHECKING, REPAIRING, Pace, Tell
 
 
 @dataclass(frozen=True)
@@ -162,3 +162,15 @@ def _parts(first: int, end: int) -> list[Range]:
 def has_missing_files(index: IndexFolder, video: IndexedVideo) -> bool:
     """A quick check, by sizes alone; `verify` reads everything."""
     return bool(index.misfits(video)) or not covers(video, index.catalogue.blocks(video.id))
+
+
+def is_sound(index: IndexFolder, video: IndexedVideo, progress: Tell | None = None) -> bool:
+    """Whether all rows are as their checksums say; reads everything."""
+    blocks = index.catalogue.blocks(video.id)
+    kept = [index.soundness(video, rows) for rows in index.kept(video)]
+    pace = Pace(progress, CHECKING, "blocks")
+    for number, block in enumerate(blocks, 1):
+        if not all(sound.is_sound(block) for sound in kept):
+            return False
+        pace(number, len(blocks))
+    return True

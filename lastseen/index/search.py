@@ -280,7 +280,7 @@ def _candidates(work: _Search) -> dict[str, list[tuple[Case, int]]]:
         for start, end, tokens in fine.token_pieces():
             # Tokens that cannot be made again are of frames that cannot be searched either.
             unknown = np.full((len(names), end - start), -np.inf, np.float32)
-            parts.append(unknown if tokens is None else coarse_scores(fine.grid, tokens, vectors))
+            parts.append(unknown if tokens is None else coarse_scores(fine.grid, tokens, start, vectors))
             work.tracker.did(SCORED, end - start)
             work.tracker.tell()
         scores[fine.video.id] = np.concatenate(parts, 1)

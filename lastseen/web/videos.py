@@ -46,6 +46,7 @@ class VideoInfo(BaseModel):
     height: int
     fps: float
     recorded_at: str | None
+    date_source: str | None  # recorded, container or file time; None: not in the index yet
     frames: int
     expected: int | None
     complete: bool
@@ -94,6 +95,7 @@ def video_routes(shelf: Shelf, work: Work, turns: Turns) -> APIRouter:
             height=source.height,
             fps=source.fps,
             recorded_at=local_time(video, 0.0, "seconds") if video else None,
+            date_source=video.date_source if video else None,
             frames=video.frames - video.first if video else 0,
             expected=video.expected if video else None,
             complete=video is not None and video.complete,

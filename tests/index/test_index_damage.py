@@ -272,6 +272,18 @@ def test_adding_again_repairs_what_is_missing(made, place, localizer, loss):
     assert contents(place) == contents(made / "full")
 
 
+@pytest.mark.parametrize("kind", ["fine", "compact"])
+def test_adding_again_repairs_rows_that_are_damaged(made, place, localizer, kind):
+    flip(place, kind, 40)
+    with Index(place) as index:
+        quick = add_file(index, localizer, made / "walk.mp4", check=False)
+        assert quick.outcome == KNOWN, "of a folder only files that are missing are noticed"
+        done = add_file(index, localizer, made / "walk.mp4")
+        assert done.outcome == REPAIRED and "made again (the same bits as before)" in done.note
+        assert index.verify(index.videos()[0]) == []
+    assert contents(place) == contents(made / "full")
+
+
 def test_verify_finds_files_that_are_too_long_or_too_many(place, localizer):
     with Index(place) as index:
         video = index.videos()[0]

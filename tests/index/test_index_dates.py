@@ -86,8 +86,9 @@ def test_of_a_file_from_the_future_the_date_is_now(tmp_path, localizer):
     video = make_video(tmp_path / "walk.mp4", 4, 3)
     os.utime(video, (time.time() + 1e7,) * 2)
     with Index(tmp_path / "index", create=True) as index:
-        recorded = add_file(index, localizer, video).video.recorded_at
-        assert time.time() - 600 < recorded < time.time()
+        done = add_file(index, localizer, video)
+        assert time.time() - 600 < done.video.recorded_at < time.time()
+        assert "walk.mp4: says that it was written on " in done.note and "as if it had been" in done.note
 
 
 @pytest.mark.parametrize("recorded", [float("nan"), float("inf"), 0.0, -1e18, 4_102_444_800.0])

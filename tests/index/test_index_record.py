@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from questions import IDS, keep, question
 from videos import pictures, write_video
 
 from lastseen.errors import IndexStoreError, VideoError
@@ -251,6 +253,9 @@ def test_a_question_survives_that_old_frames_are_dropped_meanwhile(tmp_path, sho
         def dropping(features, *options):
             if not dropped:
                 video = index.videos()[0]
+                keep(index.questions, question(IDS[1], (1,), notes=()))  # its sighting ends at 4 s
+                later = replace(question().lines[0], end_s=64 / 5)
+                keep(index.questions, question(IDS[2], (1,), notes=(), lines=(later,)))
                 dropped.append(recorder.Recorder(index, localizer, video).drop(64))
             return encode(features, *options)
 
@@ -258,6 +263,9 @@ def test_a_question_survives_that_old_frames_are_dropped_meanwhile(tmp_path, sho
         found = search(index, localizer, {"it": QUERY}, exhaustive=True)["it"][0]
         assert index.videos()[0].first == 64 == found.video.first
         assert (len(found.curve), found.curve.searched.sum()) == (100, 100 - 64)
+        assert [kept.id for kept in index.questions.read()[0]] == [IDS[2]], (
+            "the other is older than all frames"
+        )
 
 
 # --- streams ---

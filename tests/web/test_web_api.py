@@ -266,6 +266,9 @@ def test_the_first_pass_answers_while_the_job_looks_closer(folder):
         early = client.get(f"/api/jobs/{job}/answers").json()
         assert early["preliminary"] and early["found"] and early["answers"][0]["steps"] == []
         assert client.get(f"/api/jobs/{job}/answers/0/picture.jpg").status_code == 200
+        question = client.get(f"/api/questions/{job}").json()
+        assert question["answers"] == early and question["words"].startswith("Last seen")
+        assert (question["state"], question["kept"]) == ("running", False)
         assert client.get(f"/api/jobs/{job}").json()["left"] > 0
         localizer.hold.clear()
         assert finished(client, job)["answered"]

@@ -1,0 +1,173 @@
+"""Small features: all tokens of a frame in few bits, enough to answer from without the video."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scenes import PLACES, box_at, quick_localizer, texture, thing, write_scene
+
+from lastseen.errors import IndexStoreError, WeightsError
+from lastseen.index import Index
+from lastseen.index.record import add_file
+from lastseen.index.repair import repair
+from lastseen.index.search import search
+from lastseen.index.small import SmallGrid
+from lastseen.model.token_basis import AXES, TOKEN_BYTES, TokenBasis
+from lastseen.query import Query
+from lastseen.tensors import save_tensors
+from lastseen.video import Video
+from lastseen.weights import TOKEN_BASIS_FILE, bundled_model, load_token_basis, save_token_basis
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    return write_scene(tmp_path_factory.mktemp("scene") / "walk.mp4", PLACES)
+
+
+@pytest.fixture(scope="module")
+def localizer(scene):
+    """With a basis fitted to pictures that are not in the scene."""
+    localizer = quick_localizer()
+    vectors = []
+    for seed in range(8):
+        pictures = [texture(10 * seed + number, 320, 180, 9 + 4 * seed) for number in range(4)]
+        pictures[0][40:104, 60:124] = thing(seed)
+        vectors.append(localizer.encode_pictures(pictures).float().movedim(1, -1).flatten(0, 2))
+    vectors = torch.cat(vectors)
+    localizer.token_basis = TokenBasis.fitted(vectors.mean(0), torch.cov(vectors.T))
+    return localizer
+
+
+@pytest.fixture(scope="module")
+def query():
+    return Query.from_array(thing())
+
+
+def answered(index, localizer, query):
+    (answer,) = search(index, localizer, {"it": query})["it"]
+    return answer
+
+
+def test_the_bundled_model_has_a_basis_that_keeps_cosines():
+    basis = load_token_basis(bundled_model())
+    torch.testing.assert_close(basis.axes.T @ basis.axes, torch.eye(AXES), rtol=0, atol=2e-3)
+    generator = torch.Generator().manual_seed(0)
+    spread = basis.deviations * torch.randn(500, AXES, generator=generator)
+    vectors = F.normalize(basis.mean + spread @ basis.axes.T, dim=1)
+    decoded = basis.decode(basis.encode(vectors))
+    assert F.cosine_similarity(decoded, vectors, dim=1).mean() > 0.95
+    codes = basis.encode(vectors)
+    assert codes.shape == (500, TOKEN_BYTES) and codes.dtype == torch.uint8
+    torch.testing.assert_close(basis.cosines(codes, vectors[:7]), decoded @ vectors[:7].T, rtol=0, atol=2e-3)
+
+
+def test_an_answer_from_the_index_alone_is_that_of_the_video(scene, localizer, query, tmp_path):
+    exact = localizer.ask(Video(scene), query)
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, scene, keep="small")
+        (video,) = index.videos()
+        assert video.compact_bytes == video.grid[1] * video.grid[2] * TOKEN_BYTES
+        moved = scene.rename(tmp_path / "gone.mp4")
+        try:
+            answer = answered(index, localizer, query)
+        finally:
+            moved.rename(scene)
+        assert answer.found and not answer.damage
+        assert (answer.last.first_frame, answer.last.last_frame) == (
+            exact.last.first_frame,
+            exact.last.last_frame,
+        )
+        assert all(a.iou(b) > 0.8 for a, b in zip(answer.last.boxes, exact.last.boxes))
+        assert index.verify(video) == []
+
+
+def test_an_hour_of_16_9_fits_in_a_gigabyte(localizer):
+    from lastseen.box import Letterbox
+
+    grid = SmallGrid.fitting(localizer.token_basis, 32, 32, Letterbox.square(1920, 1080, 448))
+    assert 18_000 * grid.row_bytes < 1e9
+
+
+def test_padding_is_left_out_and_comes_back_as_zeros(localizer):
+    from lastseen.box import Letterbox
+
+    grid = SmallGrid.fitting(localizer.token_basis, 32, 32, Letterbox.square(360, 640, 448))
+    vectors = F.normalize(torch.randn(2, 384, 32, 32), dim=1)
+    packed = grid.pack(vectors, 0)
+    assert packed.shape == (2, grid.row_bytes) == (2, 32 * 18 * TOKEN_BYTES)
+    features = grid.unpack(packed)
+    assert not features[:, :, :, :7].any() and not features[:, :, :, 25:].any()
+    torch.testing.assert_close(features[:, :, :, 7:25].norm(dim=1), torch.ones(2, 32, 18))
+
+
+def test_four_frames_show_every_token_to_the_first_search(localizer):
+    basis = localizer.token_basis
+    grid = SmallGrid(basis, 0, 0, 5, 7, 5, 7)
+    vectors = F.normalize(torch.randn(5 * 7, 384), dim=1)
+    frame = vectors.T.reshape(1, 384, 5, 7)
+    packed = grid.pack(frame.repeat(4, 1, 1, 1), 0)
+    decoded = grid.unpack(packed[:1])[0].flatten(1).T
+    similarity = grid.similarity(packed, decoded, 0)
+    assert (similarity.amax((0, 1)) > 0.999).all()
+
+
+def test_damage_is_made_again_to_the_bit(scene, localizer, query, tmp_path):
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, scene, keep="small")
+        before = answered(index, localizer, query)
+        (video,) = index.videos()
+        (file,) = index.place(video).glob("compact-*")
+        sound = file.read_bytes()
+        broken = bytearray(sound)
+        broken[5000] ^= 0x10
+        file.write_bytes(broken)
+    with Index(tmp_path / "index") as index:
+        answer = answered(index, localizer, query)
+        assert answer.sightings == before.sightings
+        assert answer.damage and "encoded again" in answer.damage[0]
+        (video,) = index.videos()
+        assert "the same bits" in repair(index, localizer, video).done
+        assert file.read_bytes() == sound
+
+
+def test_a_model_without_a_basis_is_refused_at_once(scene, tmp_path):
+    with Index(tmp_path / "index", create=True) as index:
+        with pytest.raises(IndexStoreError, match="--keep full or --keep compact"):
+            add_file(index, quick_localizer(), scene, keep="small")
+        assert index.videos() == []
+
+
+def test_another_basis_is_refused(scene, localizer, query, tmp_path):
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, scene, keep="small")
+        other = quick_localizer()
+        basis = localizer.token_basis
+        other.token_basis = replace(basis, deviations=2 * basis.deviations)
+        with pytest.raises(IndexStoreError, match="another token_basis"):
+            answered(index, other, query)
+
+
+def test_a_basis_survives_its_file_and_a_malformed_one_is_an_error(localizer, tmp_path):
+    save_token_basis(localizer.token_basis, tmp_path)
+    loaded = load_token_basis(tmp_path)
+    torch.testing.assert_close(loaded.axes, localizer.token_basis.axes, rtol=0, atol=1e-3)
+    save_tensors({"mean": torch.zeros(384)}, tmp_path / TOKEN_BASIS_FILE)
+    with pytest.raises(WeightsError, match="is no token basis"):
+        load_token_basis(tmp_path)
+    assert load_token_basis(tmp_path / "elsewhere") is None
+
+
+def test_small_features_are_searched_where_they_are_promising(scene, localizer, tmp_path):
+    """By candidates, as a long video is."""
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, scene, keep="small")
+        query = Query.from_array(thing())
+        (answer,) = search(index, localizer, {"it": query}, candidates=1)["it"]
+        assert answer.found
+        middle = answer.last.boxes[len(answer.last.boxes) // 2]
+        assert middle.iou(box_at((210, 90))) > 0.5
+        assert np.isfinite(answer.curve.scores).all()
