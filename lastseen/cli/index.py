@@ -305,7 +305,9 @@ def remove(
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove videos from the index, and what is kept about them; their files stay where they are.
+    """Remove videos from the index; their files stay where they are.
+
+    Questions that were kept about them are forgotten, too.
 
     Example: lastseen index remove walk.mp4
     """
