@@ -25,7 +25,7 @@ FEW = {
     "pictures": 100,
     "indexes": 10,
     "weights": 12,
-    "texts": 72,
+    "texts": 90,
     "kills": 1,
     "servers": 1,
     "disks": 1,
