@@ -93,7 +93,9 @@ export class Thing {
       }
       this.status.textContent = "";
     }
-    if (this.look && !this.look.ready) this.enlarge();
+    if (this.unmarked < 0) return;
+    this.#select(this.unmarked);
+    this.enlarge();
   }
 
   // Draw what a model takes for the thing, to be accepted or not.
@@ -187,8 +189,7 @@ export class Thing {
     find("#thing-hint").hidden = Boolean(look);
     find("#enlarge").hidden = this.marking || !look?.isPhoto;
     find("#add").hidden = !this.ready || isAdding || this.looks.length >= MOST;
-    const isSuggested = Boolean(look?.suggestion) && !look.ready;
-    document.querySelector("#accept").hidden = document.querySelector("#suggested").hidden = !isSuggested;
+    document.querySelector("#suggested").hidden = !look?.suggestion || look.ready;
     document.querySelector("#next").hidden = !look?.ready || this.unmarked < 0;
     find("#thing-where").textContent = look ? look.where || wordsOf(look) : "";
     find("#thing-hint-text").textContent = isAdding
