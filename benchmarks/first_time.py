@@ -32,7 +32,13 @@ from lastseen.video.writer import VideoWriter
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "lastseen" / "assets" / "demo.mp4"
 BEGIN, END = "<!-- first time: begin -->", "<!-- first time: end -->"
-SETUP = ("git clone -q REPOSITORY lastseen", "python3 -m venv .venv", "pip install -q ./lastseen")
+TORCH = "pip install -q torch --index-url https://download.pytorch.org/whl/cpu"
+SETUP = (
+    "git clone -q REPOSITORY lastseen",
+    "python3 -m venv .venv",
+    TORCH,
+    "pip install -q ./lastseen",
+)
 BOX = "273,133,336,304"
 PROGRAM = """\
 from lastseen import Box, Localizer, Query, Video
@@ -54,6 +60,10 @@ PATHS = {
         f"lastseen find desk.jpg --box {BOX} --before 4 --in morning.mp4",
     ),
     "Python": ("python ask.py",),
+    "The first again, with OpenVINO": (
+        "pip install -q 'lastseen[openvino]'",
+        f"lastseen find desk.jpg walk.mp4 --box {BOX} --picture answer.jpg",
+    ),
 }  # fmt: skip
 
 
@@ -91,8 +101,8 @@ def make_own_files(folder: Path) -> None:
     (folder / "ask.py").write_text(PROGRAM)
 
 
-def first_time(folder: Path) -> dict[str, list[Step]]:
-    """All steps, in a folder that holds a person's files and nothing else."""
+def first_time(folder: Path, torch: str) -> dict[str, list[Step]]:
+    """All steps, in a folder that holds a person's files and nothing else; `torch` is what pip installs."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -103,6 +113,7 @@ def first_time(folder: Path) -> dict[str, list[Step]]:
     steps: dict[str, list[Step]] = {"Set-up": []}
     for command in SETUP:
         real = command.replace("REPOSITORY", str(ROOT)).replace("python3", sys.executable)
+        real = f"pip install -q {torch}" if torch and command == TORCH else real
         steps["Set-up"].append(run(command, folder, environment, real))
         if steps["Set-up"][-1].status:
             sys.exit(f"{command}: status {steps['Set-up'][-1].status}\n{steps['Set-up'][-1].printed}")
@@ -149,10 +160,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="the page to write them into")
+    parser.add_argument("--torch", default="", help="install this PyTorch instead: offline, a wheel at hand")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_own_files(Path(folder))
-        text = as_markdown(first_time(Path(folder)))
+        text = as_markdown(first_time(Path(folder), arguments.torch))
     print(text)
     if arguments.out:
         write_page(arguments.out, text)

@@ -146,19 +146,17 @@ class AnswerPath:
     def zoom(self, top: float) -> None:
         about = ["the most confident", "sightings again, cut", "out of the original", "frames and enlarged"]
         self.lane(top, 130, "4  Zoom", about)
-        before = {sighting.peak: sighting for sighting in self.way.sightings["first"]}
         free = LEFT  # windows of sightings close together stand side by side
         for sighting, window in sorted(self.way.windows, key=lambda zoomed: zoomed[0].first):
-            middle = self.x(self.middle(sighting))
-            place = Rect(min(max(middle - 48, free), RIGHT - 96), top + 10, 96, 96)
+            peak = self.x(sighting.peak / sighting.evidence.fps)
+            place = Rect(min(max(peak - 48, free), RIGHT - 96), top + 10, 96, 96)
             free = place.right + 54
             corner = window.corners[sighting.peak - window.start]
             image = self.video.frame_at(sighting.peak / sighting.evidence.fps).image
             self.picture(place, crop(image, int(corner[0]), int(corner[1]), window.side))
             after = self.at("zoom", sighting)
-            words = f"{window.side} px"
-            if after is not None and sighting.peak in before:
-                words += f", {sighting.peak_score:.3f} to {after.peak_score:.3f}"
+            then = f"then {after.peak_score:.3f}" if after else "too weak"
+            words = f"{window.side} px, {sighting.peak_score:.3f}, {then}"
             self.drawing.text(place.cx, top + 122, words, "note", "middle")
 
     def verify(self, top: float) -> None:
@@ -197,12 +195,9 @@ class AnswerPath:
         x = LEFT + 326
         words = f"Last seen from {clock(last.start)} to {clock(last.end)}"
         self.drawing.text(x, top + 40, words, "title")
-        self.drawing.text(
-            x,
-            top + 60,
-            f"score {last.score:.2f}: about {100 * last.score:.0f} of 100 such answers are right",
-            "note",
-        )
+        share = "more than 99" if last.score > 0.99 else f"about {100 * last.score:.0f}"
+        said = f"score {last.score:.2f}: {share} of 100 such answers are right"
+        self.drawing.text(x, top + 60, said, "note")
         for number, track in enumerate(reversed(self.way.answer.sightings[:-1])):
             said = f"before that {clock(track.start)} to {clock(track.end)}, score {track.score:.2f}"
             self.drawing.text(x, top + 88 + 18 * number, said, "note")

@@ -18,10 +18,9 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from lastseen import Answer, Box, Index, LastSeenError, Query, Video
+from lastseen import Answer, Box, Index, LastSeenError, Query
 
 ENDINGS = {".mp4", ".mov", ".mkv", ".avi", ".ts", ".m4v", ".webm"}
 State = tuple[int, float]  # size in bytes, time of the last change
@@ -95,12 +94,10 @@ def told(name: str, answer: Answer) -> str:
 
 def write_pictures(folder: Path, answers: dict[str, Answer]) -> None:
     """The last moment of each thing that was seen, with its box."""
-    from lastseen.render import write_picture
-
     folder.mkdir(parents=True, exist_ok=True)
     for name, answer in answers.items():
         if answer.found:
-            write_picture(folder / f"{name}.jpg", replace(answer, video=Video(answer.video.path)))
+            answer.save_picture(folder / f"{name}.jpg")
 
 
 def main() -> None:

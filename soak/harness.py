@@ -54,11 +54,18 @@ class _Worker:
         self._process.start()
         theirs.close()
         self.number: int | None = None
-        self.is_new, self.what, self.since = True, "", 0.0
+        self.is_new, self.what, self.since, self._waited_s = True, "", 0.0, 0.0
 
     def begin(self, number: int) -> None:
-        self.number, self.what, self.since = number, "", time.monotonic()
+        self.number, self.what, self.since = number, "", self.now_s()
         self.connection.send(number)
+
+    def now_s(self) -> float:
+        """A clock that stands still while the worker waits for a processor: on a busy machine no case is
+        taken for one that hangs."""
+        with suppress(OSError, ValueError, IndexError):  # it has just ended, or there is no /proc
+            self._waited_s = int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1]) / 1e9
+        return time.monotonic() - self._waited_s
 
     def memory_bytes(self) -> int:
         with suppress(OSError, ValueError, IndexError):  # it has just ended, or there is no /proc
@@ -145,7 +152,7 @@ class _Run:
         for worker in busy.values():
             if worker.connection in ready:
                 self._listen(worker, worker.connection)
-            elif time.monotonic() - worker.since > self._limit_s(worker):
+            elif worker.now_s() - worker.since > self._limit_s(worker):
                 self._end(worker, f"hang: killed after {self._limit_s(worker):g} s")
             elif worker.memory_bytes() > self.memory_bytes:
                 self._end(worker, f"memory: killed at more than {self.memory_bytes >> 20} MiB")
@@ -163,7 +170,7 @@ class _Run:
             self._end(worker, f"crash: {how}")
             return
         if isinstance(said, str):
-            worker.what, worker.since, worker.is_new = said, time.monotonic(), False
+            worker.what, worker.since, worker.is_new = said, worker.now_s(), False
             return
         outcome, what, peak_bytes, seconds = said
         self.row.peak_bytes = max(self.row.peak_bytes, peak_bytes)

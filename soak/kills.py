@@ -28,6 +28,7 @@ CASES = 32
 LIMIT_S = 240.0
 SECONDS = 110  # of the video: 550 frames, in two files of rows
 SHORT_S = 12  # of the one that is searched
+ENGINE = "torch-fp32"  # of all processes of a case, whose features are compared
 OUTPUTS = ("out.jpg", "out.mp4", "out.json", "out.csv", "out.html")
 RUN_S = 90.0  # one program may take so long
 
@@ -171,7 +172,17 @@ def add_words(prepared: Path, folder: Path) -> tuple[object, ...]:
     """`lastseen index add` of the prepared video into an index."""
     date = "2026-01-01 10:00"
     where = ("--index", folder, "--weights", prepared / "model")
-    return (prepared / "walk.mp4", *where, "--quiet", "--device", "cpu", "--recorded", date)
+    return (
+        prepared / "walk.mp4",
+        *where,
+        "--quiet",
+        "--device",
+        "cpu",
+        "--engine",
+        ENGINE,
+        "--recorded",
+        date,
+    )
 
 
 def find_words(prepared: Path, out: Path) -> tuple[object, ...]:
@@ -184,4 +195,4 @@ def find_words(prepared: Path, out: Path) -> tuple[object, ...]:
 
 @cache
 def _localizer(folder: Path) -> Localizer:
-    return Localizer.from_pretrained(folder / "model", device="cpu")
+    return Localizer.from_pretrained(folder / "model", device="cpu", engine=ENGINE)

@@ -44,7 +44,7 @@ def command(*words: object, log: Path, limit_s: float = 60.0, outputs: int = 1) 
     """NORMAL (exit status 0 or 1), or REFUSED with status 2 and one line, at most one for each output."""
     status, _, err = ended(started(*words, log=log), log, limit_s)
     said = f"lastseen {words[0]} {words[1]}"
-    lines = [line for line in err.splitlines() if not line.startswith("note: ")]
+    lines = [line for line in err.splitlines() if not line.startswith(("note: ", "Wrote "))]
     if status not in (0, 1, 2) or "Traceback" in err or "internal error" in err:
         raise Broken(f"{said}: exit status {status}: {err[-300:]!r}")
     if status == 2:

@@ -14,7 +14,7 @@ from lastseen.answer import Answer, VideoFacts
 from lastseen.box import Box
 from lastseen.cli import main
 from lastseen.formats import FORMATS
-from lastseen.formats.answer_json import answer_dict
+from lastseen.formats.answer_json import ANSWERS_SCHEMA, answer_dict
 from lastseen.track import ResponseTrack
 from soak.case import NORMAL, REFUSED, Broken, Case, check_line
 from soak.mutate import DAMAGE, damaged_json
@@ -22,12 +22,13 @@ from soak.mutate import DAMAGE, damaged_json
 NAME = "texts"
 CASES = 2000
 LIMIT_S = 20.0
-KINDS = ("answer", "annotations", "predictions", "absent")
+KINDS = ("answer", "answers", "annotations", "predictions", "absent")
 
 
 def prepare(folder: Path) -> None:
     for name, value in (
         ("answer", _answer()),
+        ("answers", _answers()),
         ("annotations", _annotations()),
         ("predictions", _predictions()),
         ("absent", _absent()),
@@ -47,7 +48,7 @@ def run(case: Case) -> str:
     changed = case.scratch / f"{kind}.json"
     changed.write_bytes(data)
     files = {name: case.prepared / f"{name}.json" for name in KINDS} | {kind: changed}
-    if kind == "answer":
+    if kind in ("answer", "answers"):
         form = list(FORMATS)[turn % len(FORMATS)]
         case.say(f"export --to {form}, {how}")
         return _export(changed, form, case)
@@ -103,6 +104,12 @@ def _answer() -> dict[str, Any]:
     video = VideoFacts(path=Path("walk.mp4"), width=320, height=180, fps=15.0, duration_s=10.0)
     sightings = (track, track.delayed(25))
     return answer_dict(Answer(video=video, sightings=sightings, best_guess=track, model="tiny"))
+
+
+def _answers() -> dict[str, Any]:
+    answers = [{**_answer(), "name": "walk.mp4", "seen_at": None}]
+    things = [{"thing": "cup", "found": True, "answers": answers, "damaged": []}]
+    return {"schema": ANSWERS_SCHEMA, "index": "index", "model": "tiny", "things": things}
 
 
 def _box(frame: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from lastseen.cli.request import parse_box
@@ -136,6 +137,10 @@ def _asked_in_terminal(picture: np.ndarray, name: str) -> Box:
     out = raw(sys.stderr)
     if out.isatty():
         print("\n".join(preview(picture, shutil.get_terminal_size().columns)), file=out)
+    if find_spec("_tkinter") is None:
+        print(
+            "(With Python's Tk, the package python3-tk on many systems, this is a window.)", file=sys.stderr
+        )
     print(f"{name} is {width}x{height} pixels. Where is the thing in it?", file=sys.stderr)
     while True:
         print("x1,y1,x2,y2 from the top left corner: ", end="", file=sys.stderr, flush=True)

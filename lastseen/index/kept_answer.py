@@ -58,9 +58,9 @@ def unpacked(content: bytes, video: IndexedVideo) -> Answer:
 def _track(track: ResponseTrack) -> dict[str, Any]:
     return {
         "first_frame": track.first_frame,
-        "fps": track.fps,
-        "score": track.score,
-        "boxes": [box.xyxy for box in track.boxes],
+        "fps": float(track.fps),
+        "score": float(track.score),
+        "boxes": [list(map(float, box.xyxy)) for box in track.boxes],  # NumPy's own numbers are no JSON
     }
 
 

@@ -180,6 +180,9 @@ class Work:
             why = getattr(error, "strerror", None) or error
             log.warning("a question about %s is answered, but not kept: %s", one_line(job.title), why)
             return False
+        except Exception:
+            log.exception("a question about %s is answered, but not kept", one_line(job.title))
+            return False
         return True
 
     def _opened(self, video: IndexedVideo) -> Video:

@@ -159,7 +159,7 @@ def test_an_answer_is_read_back_to_the_bit():
         VideoFacts(path=Path("a"), width=9, height=9, fps=5.0, duration_s=8),
     )
     boxes = tuple(Box(*map(float, row)) for row in rng.uniform(0, 9, (7, 4)))
-    track = ResponseTrack(first_frame=3, fps=5.0, boxes=boxes, score=0.1 + 0.2)
+    track = ResponseTrack(first_frame=3, fps=5.0, boxes=boxes, score=np.float32(0.3))
     curve = ScoreCurve(
         fps=5.0,
         boxes_px=rng.uniform(0, 9, (40, 4)).astype(np.float32),

@@ -13,7 +13,7 @@ import bad_cases
 import pytest
 
 from soak.__main__ import KINDS, kinds
-from soak.harness import Row, soak
+from soak.harness import Row, _Worker, soak
 from soak.mutate import DAMAGE, damaged, damaged_json
 from soak.report import BEGIN, END, PAGE, table, to_dict, write_docs
 from soak.worker import PREPARE
@@ -25,7 +25,7 @@ FEW = {
     "pictures": 100,
     "indexes": 10,
     "weights": 12,
-    "texts": 72,
+    "texts": 90,
     "kills": 1,
     "servers": 1,
     "disks": 1,
@@ -84,6 +84,24 @@ def test_what_goes_wrong_is_counted_and_named(bad, way, words):
     number = [function.__name__ for function in bad_cases.WAYS].index(way)
     (line,) = [line for line in bad[0].failures if line.startswith(f"seed 5, bad {number} ({way}): ")]
     assert words in line
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux")
+def test_waiting_for_a_processor_is_no_hang():
+    """Three programs that compute on one processor, each for a third of the time."""
+    busy = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+    programs = [subprocess.Popen([sys.executable, "-S", "-c", busy]) for _ in range(3)]
+    try:
+        worker = object.__new__(_Worker)
+        worker._process, worker._waited_s = programs[0], 0.0
+        time.sleep(0.5)
+        began, since = time.monotonic(), worker.now_s()
+        time.sleep(2.0)
+        assert worker.now_s() - since < 0.75 * (time.monotonic() - began)
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def test_all_cases_are_counted_and_the_next_ones_are_still_run(bad):

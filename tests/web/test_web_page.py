@@ -1,27 +1,17 @@
-"""The page in a real browser, as a person uses it.
+"""The page in a real browser, as a person uses it."""
 
-LASTSEEN_PICTURES=1 makes the last two tests write docs/pictures/web_*.png with the bundled demo.
-"""
-
-import os
 import re
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from browser import LATEST, PHONE, Watched, drag, find, give_whole, seek, without
-from PIL import Image
+from browser import LATEST, PHONE, drag, find, give_whole, seek, without
 from scenes import SIDE, box_at, frames
 from videos import write_video
-from web import EARLIER, PLACE, PLACES, served
+from web import EARLIER, PLACE, PLACES
 
 from lastseen.box import Box
-from lastseen.video import Video
-from lastseen.web.media import Settings
 
 playwright = pytest.importorskip("playwright.sync_api")
-DEMO = Path(str(files("lastseen") / "assets" / "demo.mp4"))
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -222,60 +212,3 @@ def test_programs_have_a_page_of_all_requests(page, address):
     find = page.locator("#requests section", has_text="POST /api/find")
     assert "looks" in find.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def write_demo_photo(path: Path) -> Path:
-    """A frame of the demo stands for a photo of the thing with its surroundings."""
-    Image.fromarray(Video(DEMO).frame_at(21.0).image).save(path)
-    return path
-
-
-def mark_demo_photo(page, photo: Path) -> None:
-    page.set_input_files("#choose", photo)
-    page.wait_for_selector("#mark .picture:not([hidden])")
-    drag(page, "#mark canvas", Box(273, 133, 336, 304), (640, 360))
-    page.wait_for_selector("#find:enabled")
-
-
-@pytest.mark.skipif("LASTSEEN_PICTURES" not in os.environ, reason="writes pictures for the documentation")
-def test_pictures_of_the_question_for_the_documentation(browser, localizer, tmp_path):
-    """Any model will do: it is not asked."""
-    with served(Settings(index=tmp_path / "index", files=(DEMO,)), localizer) as address:
-        watched = Watched(browser, address, device_scale_factor=1)
-        page = watched.page
-        page.set_default_timeout(300_000)
-        page.wait_for_selector('[aria-label="Remove demo.mp4"]')
-        mark_demo_photo(page, write_demo_photo(tmp_path / "photo.png"))
-        page.locator("#mark canvas").blur()
-        page.screenshot(path=PICTURES / "web_question.png")
-        page.set_viewport_size(PHONE)
-        page.emulate_media(color_scheme="dark")
-        page.wait_for_timeout(500)
-        page.screenshot(path=PICTURES / "web_question_phone.png")
-        watched.context.close()
-    assert watched.wrong == []
-
-
-@pytest.mark.skipif("LASTSEEN_PICTURES" not in os.environ, reason="writes pictures for the documentation")
-def test_pictures_of_the_answer_for_the_documentation(browser, tmp_path):
-    from lastseen.localizer import Localizer
-
-    allowed = Settings(index=tmp_path / "index", files=(DEMO,))
-    with served(allowed, Localizer.from_pretrained(device="cpu")) as address:
-        watched = Watched(browser, address, device_scale_factor=1)
-        page = watched.page
-        page.set_default_timeout(300_000)
-        page.wait_for_selector('[aria-label="Remove demo.mp4"]')
-        seek(page, 8.0)
-        mark_demo_photo(page, write_demo_photo(tmp_path / "photo.png"))
-        find(page)
-        page.wait_for_timeout(1500)
-        page.screenshot(path=PICTURES / "web_answer.png", full_page=True)
-        page.emulate_media(color_scheme="dark")
-        page.screenshot(path=PICTURES / "web_dark.png", full_page=True)
-        page.set_viewport_size(PHONE)
-        page.emulate_media(color_scheme="light")
-        page.wait_for_timeout(500)
-        page.screenshot(path=PICTURES / "web_phone.png", full_page=True)
-        watched.context.close()
-    assert watched.wrong == []

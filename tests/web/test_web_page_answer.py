@@ -130,6 +130,28 @@ def test_the_link_to_an_answer_is_copied_and_leads_back_to_it(browser, address, 
     assert other.wrong == []
 
 
+def test_where_the_browser_can_share_the_picture_and_the_words_are_shared(browser, address, walk, folder):
+    """`walk` has added the video. What the system would show is kept instead."""
+    watched = Watched(browser, address)
+    page = watched.page
+    page.add_init_script(
+        """navigator.canShare = () => true;
+        navigator.share = async ({ text, files: [file] }) => {
+          document.body.dataset.shared = `${text} ${file.type} ${file.size}`;
+        };"""
+    )
+    page.reload()
+    page.wait_for_selector('#videos [aria-label="Remove walk.mp4"]')
+    give_whole(page, folder / "thing.png")
+    find(page)
+    playwright.expect(page.locator("#share")).to_have_text("Share")
+    page.click("#share")
+    shared = re.compile(r"^Seen at 0:03\.[4-8] in walk\.mp4\. image/jpeg \d{4,}$")
+    playwright.expect(page.locator("body")).to_have_attribute("data-shared", shared)
+    watched.context.close()
+    assert watched.wrong == []
+
+
 def test_the_button_back_leads_to_the_answer_before(answered, folder):
     first = answered.url
     give_whole(answered, folder / "other.png")

@@ -1,7 +1,7 @@
 // The answer: when and where, as a headline that follows the chosen sighting, and the moments of it.
 
 import { boxedFrame } from "./frame.js";
-import { clearest, clock, date, duration, make, momentsOf } from "./moments.js";
+import { clock, date, duration, make, middleOf, momentsOf } from "./moments.js";
 import { actions } from "./save.js";
 
 const MOMENTS = 8;
@@ -78,7 +78,7 @@ export class AnswerView {
         make("span", { className: "muted", textContent: score }),
         track ? null : make("span", { className: "link", textContent: "Show it in the video" }),
       );
-      const picture = boxedFrame(seen, best, clearest(best), { width: 320, isGuess: true });
+      const picture = boxedFrame(seen, best, middleOf(best), { width: 320, isGuess: true });
       parts.push(make("button", { type: "button", id: "guess", onclick: this.guess }, picture, text));
     }
     return [...parts, make("div", { className: "tips" }, make("h2", { textContent: "Is it there all the same?" }), tips)];

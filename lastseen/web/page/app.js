@@ -158,7 +158,8 @@ function sayProgress() {
   else bar.removeAttribute("value");
   const count = job.total ? `: ${job.done} of ${job.total} ${job.unit}` : "";
   const left = job.left === null ? 0 : job.left - (performance.now() - told) / 1000;
-  const text = `${job.step || "Starting"}${count}${left > 0.5 ? `, ${duration(left)} left` : ""}`;
+  const time = left > 0.5 ? `, ${duration(left)} left`.replaceAll(" ", "\u00a0").replace("\u00a0", " ") : ""; // not torn apart
+  const text = `${job.step || "Starting"}${count}${time}`;
   find("#finding-text").textContent = job.state === "waiting" ? "Waiting until the video is read" : text;
 }
 setInterval(sayProgress, 1000);
@@ -170,7 +171,8 @@ function markPast() {
 
 function clearAnswer() {
   question.close();
-  chosen = null;
+  chosen = past.current = null;
+  past.draw();
   view.clear();
   sightings.clear();
   curve.clear();
@@ -212,7 +214,12 @@ function choose(number, track) {
   // The video of a guess is shown only when it is asked for.
   if (!seen || (!track && seen.video !== screen.video?.id)) return;
   const video = library.find(seen.video);
-  if (video?.file) open(video);
+  if (!video?.file) {
+    screen.follow(null); // what is on the screen is another video
+    curve.clear();
+    return;
+  }
+  open(video);
   const tracks = isGuess ? [track] : seen.answer.tracks;
   curve.show(seen, tracks, { isGuess, time: screen.time, choose: (each) => choose(number, each) });
   curve.mark(track);

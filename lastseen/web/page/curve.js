@@ -1,7 +1,7 @@
 // The score over time, over the slider of the player and on the same scale, with a picture of each sighting.
 
 import { boxedFrame, shape } from "./frame.js";
-import { clearest, clock, make, ticks } from "./moments.js";
+import { clock, make, middleOf, ticks } from "./moments.js";
 
 const [WIDTH, HEIGHT] = [1000, 100];
 const GAP = 6; // pixels between two pictures
@@ -97,7 +97,7 @@ export class Curve {
     band.setAttribute("aria-label", band.title);
     band.style.left = this.#place(track.start);
     band.style.width = this.#place(track.end + 1 / track.fps - track.start);
-    const picture = boxedFrame(seen, track, clearest(track), { width: 160, isGuess });
+    const picture = boxedFrame(seen, track, middleOf(track), { width: 160, isGuess });
     picture.classList.add("small");
     band.append(picture);
     return { band, picture, track, middle: (track.start + track.end) / 2 };

@@ -58,11 +58,9 @@ export function momentsOf(track, count) {
   return Array.from({ length: shown }, (_, i) => track.start + (shown > 1 ? (i / (shown - 1)) * (track.end - track.start) : 0));
 }
 
-// The moment at which the thing is largest: the last one often shows only an edge of it.
-export function clearest(track) {
-  const area = (box) => (box.x2 - box.x1) * (box.y2 - box.y1);
-  const largest = track.boxes.reduce((best, box) => (area(box) > area(best) ? box : best));
-  return Math.min(Math.max(largest.frame / track.fps, track.start), track.end);
+// The middle of a sighting, to show it by: at its ends the thing is often half out of view.
+export function middleOf(track) {
+  return track.boxes[Math.floor(track.boxes.length / 2)].frame / track.fps;
 }
 
 // Round times from 0 to the end, about so many.

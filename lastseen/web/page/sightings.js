@@ -1,7 +1,7 @@
 // Every sighting, the latest first, each with a picture; one of them is chosen.
 
 import { boxedFrame } from "./frame.js";
-import { clearest, clock, make } from "./moments.js";
+import { clock, make, middleOf } from "./moments.js";
 
 export class Sightings {
   // `choose(number, track)`: the n-th video of the answer and a track of it.
@@ -28,7 +28,7 @@ export class Sightings {
         several ? make("span", { className: "name", textContent: seen.name }) : null,
         make("span", { className: "muted", textContent: `score ${track.score.toFixed(2)}` }),
       );
-      const picture = boxedFrame(seen, track, clearest(track), { width: 240 });
+      const picture = boxedFrame(seen, track, middleOf(track), { width: 240 });
       const button = make("button", { type: "button", onclick: () => this.choose(number, track) }, picture, about);
       this.buttons.set(track, button);
       return make("li", {}, button);
