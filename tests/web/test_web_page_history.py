@@ -55,6 +55,7 @@ def test_a_question_can_be_forgotten(asked):
     forget.click()
     playwright.expect(asked.locator("#history li")).to_have_count(kept - 1)
     playwright.expect(asked.locator("#answer")).to_be_hidden()  # it was the one that was shown
+    playwright.expect(asked.locator("#history [aria-current]")).to_have_count(0)
     assert "#" not in asked.url
     asked.goto(address)
     playwright.expect(asked.locator("#history-problem")).to_contain_text("No such question")

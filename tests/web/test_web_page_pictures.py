@@ -19,7 +19,7 @@ DEMO = Path(str(files("lastseen") / "assets" / "demo.mp4"))
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 THING = Box(273, 133, 336, 304)  # in the photo
 COLOURS = 128  # of a picture, and so under 150 KB
-RARE = (0, 90, 181, 124, 192, 255, 179, 38, 30)  # of the page, in too few pixels to be among them
+RARE = ("ffffff", "ffd200", "005ab5", "7cc0ff", "b3261e")  # of the page, in too few pixels to be among them
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.skipif("LASTSEEN_PICTURES" not in os.environ, reason="writes pictures for the documentation"),
@@ -71,7 +71,7 @@ def write(page, name: str, full_page: bool = False) -> None:
     page.evaluate("scrollTo(0, 0)")
     shown = Image.open(io.BytesIO(page.screenshot(full_page=full_page))).convert("RGB")
     few = shown.quantize(COLOURS, dither=Image.Dither.NONE)
-    few.putpalette([*(few.getpalette() or [])[: 3 * COLOURS], *RARE])
+    few.putpalette([*(few.getpalette() or [])[: 3 * COLOURS], *bytes.fromhex("".join(RARE))])
     shown.quantize(palette=few, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)
 
 

@@ -15,7 +15,7 @@ def test_several_pictures_of_one_thing_are_asked_together_and_one_can_be_removed
     drag(walk, "#mark canvas", MARKED, PHOTO)
     playwright.expect(walk.locator("#looks")).to_be_hidden()
     walk.click("#add")
-    playwright.expect(walk.locator("#thing-hint")).to_contain_text("Another picture of the same thing")
+    playwright.expect(walk.locator("#add-hint")).to_contain_text("Another picture of the same thing")
     seek(walk, 3.2)
     drag(walk, "#stage canvas", box_at(PLACE), (320, 180))
     walk.click("#add")
@@ -92,6 +92,7 @@ def small_targets(page) -> list[str]:
 
 
 def test_on_a_phone_find_is_in_reach_and_no_control_is_smaller_than_a_finger(phone, folder):
+    playwright.expect(phone.locator("#thing-hint")).to_contain_text("Give a photo of it")
     assert small_targets(phone) == []
     give_whole(phone, folder / "thing.png")
     phone.click("#fold")

@@ -171,7 +171,8 @@ function markPast() {
 
 function clearAnswer() {
   question.close();
-  chosen = null;
+  chosen = past.current = null;
+  past.draw();
   view.clear();
   sightings.clear();
   curve.clear();

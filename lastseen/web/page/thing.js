@@ -186,15 +186,13 @@ export class Thing {
     this.frame.hidden = !look;
     this.mark.hidden = !this.marking;
     find("#thing-about").hidden = !look;
-    find("#thing-hint").hidden = Boolean(look);
+    find("#thing-hint").hidden = Boolean(look) || isAdding;
+    find("#add-hint").hidden = !isAdding;
     find("#enlarge").hidden = this.marking || !look?.isPhoto;
     find("#add").hidden = !this.ready || isAdding || this.looks.length >= MOST;
     document.querySelector("#suggested").hidden = !look?.suggestion || look.ready;
     document.querySelector("#next").hidden = !look?.ready || this.unmarked < 0;
     find("#thing-where").textContent = look ? look.where || wordsOf(look) : "";
-    find("#thing-hint-text").textContent = isAdding
-      ? "Another picture of the same thing, best from another side: choose, take, paste or drop one, or draw a box in the video."
-      : "Give a photo of it with its surroundings (choose, take, paste or drop one) and mark it there, or draw a box around it in the video.";
     this.#list(isAdding);
     this.pen.paint();
     this.changed();
