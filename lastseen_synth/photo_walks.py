@@ -40,6 +40,7 @@ PASSING_SHARE = 0.12  # of scenes where an object passes in front of the camera
 MEDIAN_SIZE_PX, SIZES_PX = 58.0, (24.0, 270.0)  # on pictures of 448
 LEAST_CONTRAST = 15.0  # of a cut-out that is queried
 PLAIN_CANDIDATES = 6  # cut-outs of which the least textured is taken
+REGION_SIDES = (0.4, 0.9)  # of a photograph's sides: the part that a region is cut out of
 LEAST_SHARE, LEAST_PX = 0.25, 40  # visible share and pixels of a thing that counts as visible
 
 
@@ -52,7 +53,7 @@ class PhotoWalk:
     | visible   | bool [T]                                                       |
     | query     | uint8 [h, w, 3], another picture of the thing, at `query_box`  |
     | thing     | its name                                                       |
-    | region    | of its photograph, if not the usual one: "@plain"              |
+    | region    | of its photograph, if not the usual one: "@plain", "@region-7" |
     | scene     | names of all that may be seen in it, where the generator knows |
     """
 
@@ -68,7 +69,8 @@ class PhotoWalk:
 
 class PhotoWalks:
     """Draws walks from the photographs and objects of a library. `size`: width and height in pixels;
-    `plain_share`: of queried cut-outs, chosen for little texture."""
+    `plain_share`: of queried cut-outs, chosen for little texture; `region_seed`: queried cut-outs are regions
+    drawn with it, one of each photograph, instead of those around its middle."""
 
     def __init__(
         self,
@@ -78,11 +80,12 @@ class PhotoWalks:
         frames: int = 30,
         fps: float = 5.0,
         plain_share: float = 0.0,
+        region_seed: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.pool = ObjectPool(library)
         self.size, self.device = size, torch.device(device)
-        self.plain_share = plain_share
+        self.plain_share, self.region_seed = plain_share, region_seed
         self.times_s = np.arange(frames) / fps
         self.duration_s = frames / fps
 
@@ -98,9 +101,10 @@ class PhotoWalks:
         item, plain = self.pool.thing(rng, SHAPE_SHARE), None
         if self.plain_share and isinstance(item.source, Picture) and rng.random() < self.plain_share:
             item, plain = self._plain_cutout(rng) or (item, None)
+        region = None if plain is not None else self._region(item)
         photo_scene = self._empty_scene(item, rng)
         camera = self._camera(photo_scene, rng)
-        thing = self.pool.prop(item, photo_scene.bright, rng, cutout=plain)
+        thing = self.pool.prop(item, photo_scene.bright, rng, cutout=plain or region)
         if plain is None and thing.cutout and thing.cutout.contrast < LEAST_CONTRAST:
             return None
         self._populate(photo_scene, camera.lens.focal_px(self.size[0]), thing, rng, present=present)
@@ -124,9 +128,30 @@ class PhotoWalks:
             query=query[0],
             query_box=query[1],
             thing=item.name,
-            region="@plain" if plain is not None and matte_inside(plain.picture) is None else "",
+            region=self._region_name(plain, region),
             scene=frozenset(photo_scene.names),
         )
+
+    def _region(self, item: Item) -> Cutout | None:
+        """A cut-out from anywhere in the photograph; None for a mesh, and where the picture has a matte."""
+        if self.region_seed is None or not isinstance(item.source, Picture):
+            return None
+        picture = self.pool.image(item.source)
+        if matte_inside(picture) is not None:
+            return None
+        # By name, so that a seed's walks with one photograph show one region of it.
+        name = int.from_bytes(hashlib.sha256(item.name.encode()).digest()[:7], "big")
+        rng = np.random.default_rng([self.region_seed, name])
+        height, width = picture.shape[:2]
+        rows, columns = (np.array([height, width]) * rng.uniform(*REGION_SIDES)).astype(int).clip(8)
+        top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
+        part = np.ascontiguousarray(picture[top : top + rows, left : left + columns])
+        return Cutout.draw(part, rng)
+
+    def _region_name(self, plain: Cutout | None, region: Cutout | None) -> str:
+        if plain is not None:
+            return "@plain" if matte_inside(plain.picture) is None else ""
+        return "" if region is None else f"@region-{self.region_seed}"
 
     def _plain_cutout(self, rng: np.random.Generator) -> tuple[Item, Cutout] | None:
         """The least textured of some cut-outs, each of another photograph, with a distinct edge."""

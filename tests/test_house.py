@@ -43,11 +43,12 @@ INNER_ROWS = {
     "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
     "train": [
         ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],
-        ["loss", "mining", "pairs", "toy", "files_data"],
+        ["loss", "mining", "dense", "pairs", "toy", "files_data", "compare_start"],
         ["prior", "soft_coverage"],
-        ["backbone_stage", "feature_store"],
-        ["recipes", "run_backbone_stage"],
+        ["backbone_stage", "feature_store", "probe"],
+        ["recipes", "run_backbone_stage", "rounds", "walk_questions"],
         ["initialise"],
+        ["training"],
         ["loop"],
     ],
 }

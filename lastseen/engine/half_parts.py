@@ -140,8 +140,8 @@ class HalfSpatialLayer(nn.Module):
     def attend_to_frame(self, tokens: Tensor) -> Tensor:
         return norm_of(tokens, self.frame_attention(tokens, tokens), self.frame_norm)
 
-    def attend_to_query(self, tokens: Tensor, query: Tensor) -> Tensor:
-        tokens = norm_of(tokens, self.query_attention(tokens, query), self.query_norm)
+    def attend_to_query(self, tokens: Tensor, query: Tensor, seen: Tensor | None = None) -> Tensor:
+        tokens = norm_of(tokens, self.query_attention(tokens, query, seen), self.query_norm)
         return norm_of(tokens, self.feed_forward(tokens), self.feed_norm)
 
 

@@ -18,9 +18,9 @@ class MultiHead(nn.Module):
         self.value = nn.Linear(dim, dim)
         self.out = nn.Linear(dim, dim)
 
-    def forward(self, tokens: Tensor, context: Tensor) -> Tensor:
-        """tokens [n, l, c], context [n, m, c] -> [n, l, c]"""
-        return self.attend(self.query(tokens), self.key(context), self.value(context))
+    def forward(self, tokens: Tensor, context: Tensor, seen: Tensor | None = None) -> Tensor:
+        """tokens [n, l, c], context [n, m, c] -> [n, l, c]; `seen` as in `attend`"""
+        return self.attend(self.query(tokens), self.key(context), self.value(context), seen)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None = None) -> Tensor:
         """Projected [n, l, c], [n, m, c], [n, m, c] -> [n, l, c]; `seen` [n, 1, 1, m] hides keys."""

@@ -19,11 +19,11 @@ MIN_SURROUNDING = 4  # patches around a box that are needed to know what the bac
 class EncodedQuery:
     """One view of the thing, or a batch of them (then every tensor begins with b).
 
-    | model               | vectors                | on_thing, background      |
-    |---------------------|------------------------|---------------------------|
-    | VQLoC               | [dim, side, side]      | None: no patch is masked  |
-    | similarity maps     | [scales, c, q, q] unit | bool [scales, q, q]       |
-    | training-free       | [scales, c, q, q] unit | bool [scales, q, q]       |
+    | model               | vectors                | on_thing, background                          |
+    |---------------------|------------------------|-----------------------------------------------|
+    | VQLoC               | [scales, dim, q, q]    | bool [scales, q, q]; None: no patch is masked |
+    | similarity maps     | [scales, c, q, q] unit | bool [scales, q, q]                           |
+    | training-free       | [scales, c, q, q] unit | bool [scales, q, q]                           |
 
     `on_thing` are the patches in the thing's box. `background` are those among them that look like the box's
     surroundings: they tell that a frame shows the same place, not where in it the thing is.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -17,10 +18,12 @@ from lastseen.model.config import checked_size, config_dict, config_from_dict
 from lastseen.model.correspondence import ConvFusion, SpatialTransformer, conv_block
 from lastseen.model.encoded_query import EncodedQuery
 from lastseen.model.head import AnchorHead, Predictions, SingleBoxHead, make_head
-from lastseen.model.inputs import letterboxed, normalised, query_crop
+from lastseen.model.inputs import letterboxed, normalised, patches_inside, query_crops
 from lastseen.model.padding import PaddingGroups, padding_groups
 from lastseen.model.propagation import GRID, SpatioTemporalTransformer
 from lastseen.model.protocol import weights_fingerprint
+
+WHOLE = (0.0, 0.0, 1.0, 1.0)  # a box in the unit square
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,6 @@ class VQLoCConfig:
     """The paper's model by default; every field that its ablations vary can be set."""
 
     kind: ClassVar[str] = "vqloc"
-    query_scales: ClassVar[tuple[float, ...]] = (1.0,)  # one crop of the query, which the thing fills
 
     backbone: BackboneConfig = VIT_B
     image_size: int = 448  # px, of frames and of the query; or 224
@@ -39,10 +41,20 @@ class VQLoCConfig:
     attention_radius: int | None = 2  # frames on each side; None: the whole clip
     anchors: bool = True
     padding: float = 0.0  # grey value in [0, 1] around a frame that is not square
+    # How the query is shown: nothing of it is in the weights. The paper: one square, which the thing fills.
+    # Not in `repr`, of which fingerprints of before were made; `VQLoC.fingerprint` adds what differs.
+    query_scales: tuple[float, ...] = field(
+        default=(1.0,), repr=False
+    )  # the thing's share of each crop's side
+    masked_query: bool = field(default=False, repr=False)  # only patches in the thing's box are attended to
 
     def __post_init__(self) -> None:
         if self.fusion not in ("attention", "conv"):
             raise ValueError(f'fusion must be "attention" or "conv", got {self.fusion!r}')
+        if not self.query_scales or not all(0 < scale <= 1 for scale in self.query_scales):
+            raise ValueError(f"query_scales must be above 0, 1 at most, got {self.query_scales}")
+        if self.fusion == "conv" and len(self.query_scales) > 1:
+            raise ValueError(f'fusion "conv" takes one query scale, got {self.query_scales}')
         checked_size("image_size", self.image_size, self.backbone.patch)
 
     @property
@@ -99,7 +111,13 @@ class VQLoC(nn.Module):
             Backbone(config.backbone),
             reduce=nn.Sequential(*conv_block(config.backbone.channels, dim), *conv_block(dim, dim)),
             correspondence=(
-                SpatialTransformer(dim, layers=config.spatial_layers)
+                SpatialTransformer(
+                    dim,
+                    layers=config.spatial_layers,
+                    reachable=middle_patches(config.query_scales, config.side)
+                    if config.masked_query
+                    else None,
+                )
                 if config.fusion == "attention"
                 else ConvFusion(dim, config.side)
             ),
@@ -136,16 +154,20 @@ class VQLoC(nn.Module):
         return self.config.backbone.patch
 
     def fingerprint(self) -> str:
-        return weights_fingerprint(self, self.config)
+        shown = {f.name: getattr(self.config, f.name) for f in fields(self.config) if not f.repr}
+        default = {f.name: f.default for f in fields(self.config) if not f.repr}
+        return weights_fingerprint(self, self.config, *([] if shown == default else [shown]))
 
     def letterbox(self, width: int, height: int) -> Letterbox:
         return Letterbox.square(width, height, self.config.image_size)
 
     def forward(self, clips: Tensor, queries: Tensor, lengths: Tensor | None = None) -> Predictions:
-        """clips [b, t, 3, size, size], queries [b, 3, size, size]; `lengths` [b] if clips are padded."""
+        """clips [b, t, 3, size, size], queries [b, 3, size, size], or [b, scales, 3, size, size]; `lengths`
+        [b] if clips are padded."""
         features = self.encode(rearrange(clips, "b t c h w -> (b t) c h w"))
         features = rearrange(features, "(b t) c h w -> b t c h w", b=len(clips))
-        return self.localize(features, self.encode_query_pictures(queries[:, None]), lengths)
+        crops = queries if queries.ndim == 5 else queries[:, None]
+        return self.localize(features, self.encode_query_pictures(crops), lengths)
 
     def localize(
         self,
@@ -155,7 +177,7 @@ class VQLoC(nn.Module):
         runs: tuple[int, ...] | None = None,
     ) -> Predictions:
         """features [b, t, dim, side, side], a batch of queries; `lengths` and `runs` as in propagation."""
-        return self.head(*self.propagation(self.correspondence(features, query.vectors), lengths, runs))
+        return self.head(*self.propagation(self.correspondence(features, query), lengths, runs))
 
     # --- the parts that do not depend on each other: frames and queries ---
 
@@ -170,15 +192,26 @@ class VQLoC(nn.Module):
     def encode_query_pictures(
         self, pictures: Tensor, boxes_unit: Tensor | None = None, shown_unit: Tensor | None = None
     ) -> EncodedQuery:
-        """[b, 1, 3, size, size] normalised -> a batch of queries"""
-        return self.encode_query_features(self.backbone(pictures[:, 0])[:, None], boxes_unit, shown_unit)
+        """[b, scales, 3, size, size] normalised -> a batch of queries"""
+        features = self.backbone(pictures.flatten(0, 1)).unflatten(0, pictures.shape[:2])
+        return self.encode_query_features(features, boxes_unit, shown_unit)
 
     def encode_query_features(
         self, features: Tensor, boxes_unit: Tensor | None = None, shown_unit: Tensor | None = None
     ) -> EncodedQuery:
-        """The same after the backbone: [b, 1, channels, side, side]. All of the crop is the query, so
-        the boxes are not used."""
-        return EncodedQuery(self.reduce(features[:, 0]))
+        """The same after the backbone: [b, scales, channels, side, side]. Boxes [b, scales, 4] of the thing
+        in its crops count if the config masks the rest; without them all of a crop is the thing."""
+        return self._query_of(self.reduce(features.flatten(0, 1)), boxes_unit, features.shape[:2])
+
+    def _query_of(self, reduced: Tensor, boxes_unit: Tensor | None, shape: Sequence[int]) -> EncodedQuery:
+        """Reduced crops [b s, dim, q, q] -> a batch of queries; `shape` is b, s"""
+        vectors = reduced.unflatten(0, shape)
+        if not self.config.masked_query:
+            return EncodedQuery(vectors)
+        whole = torch.tensor(WHOLE, device=reduced.device).expand(*shape, 4)
+        boxes = (whole if boxes_unit is None else boxes_unit.to(reduced.device)).flatten(0, 1)
+        on_thing = patches_inside(boxes, self.config.side) > 0
+        return EncodedQuery(vectors, on_thing[:, 0].unflatten(0, shape))
 
     def encode_together(
         self,
@@ -187,16 +220,17 @@ class VQLoC(nn.Module):
         boxes_unit: Tensor | None = None,
         shown_unit: Tensor | None = None,
     ) -> tuple[Tensor, EncodedQuery]:
-        """For training: clips [b, t, ..] and queries [b, 1, ..] -> what `localize` takes.
+        """For training: clips [b, t, ..] and queries [b, scales, ..] -> what `localize` takes.
 
         Both are pictures, or stored features of the backbone (told apart by their channels). Frames and
         queries go through `reduce` as one batch: its batch norms learn one statistic, which inference uses.
         """
-        both = torch.cat([rearrange(clips, "b t c h w -> (b t) c h w"), queries[:, 0]])
+        crops = queries.flatten(0, 1)
+        both = torch.cat([rearrange(clips, "b t c h w -> (b t) c h w"), crops])
         reduced = self.reduce(self.backbone(both) if both.shape[1] == 3 else both)
-        frames, query = reduced[: -len(queries)], reduced[-len(queries) :]
+        frames, query = reduced[: -len(crops)], reduced[-len(crops) :]
         prepared = rearrange(self.correspondence.prepare(frames), "(b t) c h w -> b t c h w", b=len(clips))
-        return prepared, EncodedQuery(query)
+        return prepared, self._query_of(query, boxes_unit, queries.shape[:2])
 
     # --- lastseen.model.protocol ---
 
@@ -206,16 +240,17 @@ class VQLoC(nn.Module):
         return self.encode(letterboxed(frames, letterbox, self.config.padding), groups)
 
     def encode_query(self, picture: Tensor, box: Box, mask: Tensor | None = None) -> EncodedQuery:
-        """All of the crop is the query, so a mask is not used."""
-        features = self.backbone(normalised(query_crop(picture, box, self.config.query_size)))
+        """A mask of the thing is not used: the paper's network looks at all of the crop, or of the box."""
+        crops, boxes, shown = query_crops(picture, box, self.config.query_size, self.config.query_scales)
         # Contiguous, whatever the backbone returns: convolutions round by memory layout.
-        return self.encode_query_features(features[:, None].contiguous()).row(0)
+        features = self.backbone(normalised(crops)).contiguous()
+        return self.encode_query_features(features[None], boxes[None], shown[None]).row(0)
 
     def localize_clip(self, features: Tensor, query: EncodedQuery) -> Predictions:
         return self.localize(features[None], query.as_batch())
 
     def localize_run(self, features: Tensor, query: EncodedQuery, context: int, first: int) -> Predictions:
-        fused = self.correspondence(features[None], query.vectors[None])
+        fused = self.correspondence(features[None], query.as_batch())
         return self.head(*self.propagation.overlapping(fused, context, first))
 
     def frame_vectors(self, features: Tensor) -> Tensor:
@@ -223,8 +258,19 @@ class VQLoC(nn.Module):
 
     def query_vectors(self, query: EncodedQuery) -> Tensor:
         # The query's picture as if it were a frame: both have been through the same layers then.
-        as_frame = self.correspondence.prepare(query.vectors[None])[0]
-        return F.normalize(rearrange(as_frame, "m h w -> (h w) m").float().contiguous(), dim=1)
+        as_frame = rearrange(self.correspondence.prepare(query.vectors), "s m h w -> (s h w) m")
+        kept = as_frame if query.on_thing is None else as_frame[query.on_thing.flatten()]
+        return F.normalize(kept.float().contiguous(), dim=1)
 
     def point_views(self, picture: Tensor, box: Box, point: tuple[float, float]) -> list[PointView]:
         return [point_in_square(picture, box, point, self.config.query_size)]
+
+
+def middle_patches(scales: Sequence[float], side: int) -> Tensor:
+    """Of crops [scales, side, side], flattened: the patches in which a thing of these shares of the side can
+    be. It is in the middle, but for scale 1; one patch on each side is for rounding."""
+    places = torch.zeros(len(scales), side, side, dtype=torch.bool)
+    for crop, scale in zip(places, scales):
+        left_out = 0 if scale == 1 else max(0, int(side * (1 - scale) / 2) - 1)
+        crop[left_out : side - left_out, left_out : side - left_out] = True
+    return places.flatten().nonzero()[:, 0]

@@ -26,6 +26,8 @@ class Batch:
     | known      | bool [b, t] where the truth is known at all, the rest does not count; None: everywhere  |
     | query_boxes_unit | [b, scales, 4] the thing in its crops; None: all of a crop is the thing           |
     | query_shown_unit | [b, scales, 4] the picture in them, beyond which its edges are repeated           |
+    | swapped    | bool [b] the row before asks for the same thing in the same clip with another picture;  |
+    |            | None: no row                                                                            |
     """
 
     clips: Tensor
@@ -36,6 +38,7 @@ class Batch:
     known: Tensor | None = None
     query_boxes_unit: Tensor | None = None
     query_shown_unit: Tensor | None = None
+    swapped: Tensor | None = None
 
     def __post_init__(self) -> None:
         b, t = self.clips.shape[:2]
@@ -76,6 +79,19 @@ class Batch:
             known=None if self.known is None else self.known[part],
             query_boxes_unit=None if self.query_boxes_unit is None else self.query_boxes_unit[part],
             query_shown_unit=None if self.query_shown_unit is None else self.query_shown_unit[part],
+            swapped=None if self.swapped is None else self.swapped[part],
+        )
+
+    def frames(self, numbers: Tensor) -> Batch:
+        """These frames [b, n] of each clip."""
+        rows = torch.arange(len(self))[:, None]
+        at = rows.to(self.clips.device), numbers.to(self.clips.device)
+        return replace(
+            self,
+            clips=self.clips[at],
+            boxes_unit=self.boxes_unit[at],
+            visible=self.visible[at],
+            known=None if self.known is None else self.known[at],
         )
 
     def to(self, device: torch.device | str) -> Batch:
@@ -91,6 +107,7 @@ class Batch:
             known=moved(self.known),
             query_boxes_unit=moved(self.query_boxes_unit),
             query_shown_unit=moved(self.query_shown_unit),
+            swapped=moved(self.swapped),
         )
 
 

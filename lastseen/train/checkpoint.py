@@ -2,7 +2,8 @@
 
     OUT/config.json               what is trained; another config does not go on in this folder
     OUT/log.jsonl                 a line of numbers every so many steps
-    OUT/checkpoints/00001000/     model, running average and optimiser (.safetensors), state.json
+    OUT/checkpoints/00001000/     model, running average and optimiser (.safetensors, in parts of at most
+                                  PART_BYTES: NAME, NAME-1, ..), config.json, state.json, which lists them
     OUT/model/                    what 'lastseen find --weights' takes; written when training stops
 
 A checkpoint is built under a temporary name and renamed when it is complete, and the ones before it are
@@ -30,6 +31,7 @@ from lastseen.model import TrainedModel
 from lastseen.weights import save_model
 
 Tensors = Mapping[str, Tensor]
+PART_BYTES = 15 * 2**20  # of tensors in one file, so that a checkpoint can be moved in small pieces
 
 
 class Checkpoint(NamedTuple):
@@ -87,8 +89,10 @@ class RunFolder:
         try:
             for name, tensors in checkpoint.tensors.items():
                 flat = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-                save_file(flat, building / f"{name}.safetensors")
-            state = {**checkpoint.state, "step": step}
+                for number, part in enumerate(in_parts(flat)):
+                    save_file(part, building / f"{name}{f'-{number}' if number else ''}.safetensors")
+            files = sorted(file.name for file in building.iterdir())
+            state = {**checkpoint.state, "step": step, "files": files}
             (building / "state.json").write_text(json.dumps(state, indent=2) + "\n")
             shutil.copy(self._config, building)
             for file in building.iterdir():
@@ -109,7 +113,10 @@ class RunFolder:
         folder = self.checkpoints / f"{numbers[-1]:08d}"
         try:
             state = json.loads((folder / "state.json").read_text())
-            tensors = {file.stem: load_file(file) for file in sorted(folder.glob("*.safetensors"))}
+            tensors: dict[str, dict[str, Tensor]] = {}
+            for name in state.get("files") or [file.name for file in folder.glob("*.safetensors")]:
+                file = folder / name
+                tensors.setdefault(file.stem.split("-")[0], {}).update(load_file(file))
         except (OSError, ValueError, SafetensorError) as error:
             raise TrainError(
                 f"{folder} is damaged ({error}); remove it to go on from an earlier one"
@@ -124,6 +131,19 @@ class RunFolder:
             self.model.rename(old)
         building.rename(self.model)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def in_parts(tensors: Tensors) -> list[dict[str, Tensor]]:
+    """In their order, each part of at most PART_BYTES, but for a tensor that is larger by itself."""
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, value in tensors.items():
+        if parts[-1] and size + value.nbytes > PART_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][name] = value
+        size += value.nbytes
+    return parts
 
 
 def _plain(config: Mapping[str, Any]) -> Any:

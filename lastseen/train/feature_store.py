@@ -7,7 +7,7 @@ Every thing in a walk can be a query, so a few hundred walks give more clips tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from lastseen.model.inputs import normalised, padded
 from lastseen.train.augment import AugmentConfig, augment_clip
 from lastseen.train.batch import Batch, unrelated_by_name
 from lastseen.train.gallery import VIEW_PX, Gallery
-from lastseen.train.harvest import PLAIN_SHARE, harvest
+from lastseen.train.harvest import PLAIN_SHARE, Progress, harvest
 from lastseen.train.pairs import photometric_jitter
 from lastseen_synth.assets import AssetLibrary
 from lastseen_synth.library import open_library
@@ -52,6 +52,10 @@ class SynthData:
     cut_share: float = 0.35  # of clips that begin or end in another walk
     fast_share: float = 0.2  # of clips at twice the speed
     same_walk_query_share: float = 0.0  # of queries, at least: a view of the same walk, if there is one
+    swap_share: float = 0.0  # of every second row: the row before it, asked with another picture of the thing
+    round_steps: int | None = None  # render new walks every so many steps; none: the same ones for all steps
+    workers_beside: int = 2  # processes that render the next round's walks while a round is trained on
+    fresh_share: float = 0.0  # of a round's things: newly drawn covers, regions of photographs of its own
     augment: AugmentConfig = AugmentConfig(
         hue=0.03, roll=0.3, grey=0.08, blur=0.2, degrade=0.25, noise=0.3, query_jitter=True
     )
@@ -63,21 +67,33 @@ def library_of(data: SynthData, split: str) -> AssetLibrary:
 
 
 def open_gallery(
-    data: SynthData, seed: int, device: torch.device | str, scales: Sequence[float] = (1.0,)
+    data: SynthData,
+    seed: int,
+    device: torch.device | str,
+    scales: Sequence[float] = (1.0,),
+    view_px: int = VIEW_PX,
 ) -> Gallery:
     """Renders the walks that are missing in the folder and reads all of them."""
-    paths = harvest(
+    return Gallery.open(harvested(data, seed, device), device, scales=scales, view_px=view_px)
+
+
+def harvested(
+    data: SynthData, seed: int, device: torch.device | str, progress: Progress | None = None
+) -> list[Path]:
+    """The files of all walks, after those that were missing in the folder are rendered."""
+    return harvest(
         data.folder,
         partial(library_of, data, "train"),
         walks=data.walks,
         photos=data.photos,
         seconds=data.seconds,
         plain_share=data.plain_share,
+        fresh_share=data.fresh_share,
         seed=seed,
         device=device,
         workers=data.workers,
+        progress=progress,
     )
-    return Gallery.open(paths, device, scales=scales)
 
 
 class FeatureStore:
@@ -121,7 +137,10 @@ class FeatureStore:
         every = self.data.refresh_steps
         self._refresh(0 if every is None else step // every)
         rng = np.random.default_rng([self.seed, step])
-        drawn = [self._draw(rng) for _ in range(self.size)]
+        drawn: list[_Drawn] = []
+        while len(drawn) < self.size:
+            swapped = self._swapped(drawn[-1], rng) if len(drawn) % 2 else None
+            drawn.append(swapped or self._draw(rng))
         # Nothing here waits for the GPU, which still computes the step before.
         device = self.gallery.device
         index, boxes, visible, known, view = (
@@ -141,6 +160,7 @@ class FeatureStore:
             visible=visible,
             unrelated=unrelated,
             known=known,
+            swapped=torch.tensor([d.swapped for d in drawn]) if self.data.swap_share else None,
         )
 
     # --- what is drawn ---
@@ -165,6 +185,15 @@ class FeatureStore:
             f"no clip of {self.model.clip_length} frames fits data.absent_share={self.data.absent_share} in "
             f"these {len(self.lengths)} walks: render more or longer ones (data.walks, data.seconds)"
         )
+
+    def _swapped(self, drawn: _Drawn, rng: np.random.Generator) -> _Drawn | None:
+        """The same clip and thing asked with another picture, in the share that is asked for."""
+        if not self.data.swap_share or rng.random() >= self.data.swap_share:
+            return None
+        others = [view for view in drawn.views if view != drawn.view]
+        if not others:
+            return None
+        return replace(drawn, view=int(others[rng.integers(len(others))]), swapped=True)
 
     def _try(
         self, walk: int, things: np.ndarray, chances: np.ndarray, absent: bool, rng: np.random.Generator
@@ -200,6 +229,7 @@ class FeatureStore:
             visible=visible,
             known=known,
             view=int(views[rng.integers(len(views))]),
+            views=tuple(views),
             group=census.groups[thing],
             walks=frozenset(walks),
         )
@@ -244,7 +274,7 @@ class FeatureStore:
         for first in range(0, len(self.views), ENCODED_AT_ONCE):
             part = slice(first, first + ENCODED_AT_ONCE)
             pictures = rearrange(self.gallery.views[part], "v s h w c -> (v s) c h w").float() / 255
-            if size != VIEW_PX:
+            if size != pictures.shape[-1]:
                 pictures = F.interpolate(pictures, (size, size), mode="bilinear")
             if self.data.augment.query_jitter:
                 pictures = photometric_jitter(pictures, generator)
@@ -303,8 +333,10 @@ class _Drawn:
     visible: np.ndarray  # [t]
     known: np.ndarray  # [t]
     view: int
+    views: tuple[int, ...]  # that could be asked with
     group: str
     walks: frozenset[int]
+    swapped: bool = False  # the row before it asks the same with another picture
 
 
 def _fits(seen: np.ndarray, length: int, absent: bool) -> np.ndarray:

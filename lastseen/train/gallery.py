@@ -21,7 +21,7 @@ from lastseen.model.inputs import query_crops
 from lastseen.query import cut_around
 from lastseen_synth.annotated_walk import AnnotatedWalk
 
-VIEW_PX = 224  # side of a view: `query_size` of the model that it is for
+VIEW_PX = 224  # side of a view unless said otherwise: `query_size` of the model that it is for
 LEAST_SHARE, LEAST_SIDE_PX = 0.7, 30.0  # visible share and size of a thing in a frame that is used as a view
 VIEWS_A_WALK = 3
 # How a view is asked with: the whole picture and a box; the same with a margin; the tight crop.
@@ -42,7 +42,7 @@ class Gallery:
 
     | walks       | the censuses, without their JPEG files                                 |
     | frames      | W tensors uint8 [T, h, w, 3]                                           |
-    | views       | uint8 [V, scales, VIEW_PX, VIEW_PX, 3]: squares, as a query is cut at inference |
+    | views       | uint8 [V, scales, px, px, 3]: squares, as a query is cut at inference |
     | view_boxes  | float32 [V, scales, 4] the thing in them, in their unit squares        |
     | view_shown  | float32 [V, scales, 4] what of them is a picture, not its repeated edge |
     | views_of    | name of a thing -> numbers of its views                                |
@@ -68,9 +68,10 @@ class Gallery:
         device: torch.device | str,
         *,
         scales: Sequence[float] = (1.0,),
+        view_px: int = VIEW_PX,
         threads: int = 16,
     ) -> Gallery:
-        """`scales`: the thing's share of the side of its crops, see `query_crop`."""
+        """`scales`: the thing's share of the side of its crops, see `query_crop`; `view_px`: that side."""
         if not paths:
             raise TrainError("no walks to train on")
 
@@ -83,24 +84,28 @@ class Gallery:
             for census, images in pool.map(read, paths):
                 walks.append(census)
                 frames.append(torch.from_numpy(images).to(device))
-        return cls.of(walks, frames, scales)
+        return cls.of(walks, frames, scales, view_px)
 
     @classmethod
     def of(
-        cls, walks: Sequence[AnnotatedWalk], frames: Sequence[Tensor], scales: Sequence[float] = (1.0,)
+        cls,
+        walks: Sequence[AnnotatedWalk],
+        frames: Sequence[Tensor],
+        scales: Sequence[float] = (1.0,),
+        view_px: int = VIEW_PX,
     ) -> Gallery:
         views, records, names = [], [], []
         for number, (walk, images) in enumerate(zip(walks, frames)):
             rng = np.random.default_rng(number)
             for portrait in walk.query_pictures:
                 picture = torch.from_numpy(portrait.picture.copy()).to(images.device)
-                views.append(square_views(*asked_with(picture, portrait.box, rng), scales))
+                views.append(square_views(*asked_with(picture, portrait.box, rng), scales, view_px))
                 records.append(ViewRecord(walk=number, frame=None))
                 names.append(walk.names[portrait.thing])
             for thing, name in enumerate(walk.names):
                 for frame in good_frames(walk, thing):
                     box = Box(*map(float, walk.boxes_px[frame, thing]))
-                    views.append(square_views(*asked_with(images[frame], box, rng), scales))
+                    views.append(square_views(*asked_with(images[frame], box, rng), scales, view_px))
                     records.append(ViewRecord(walk=number, frame=frame))
                     names.append(name)
         if not views:
@@ -151,9 +156,11 @@ def asked_with(picture: Tensor, box: Box, rng: np.random.Generator) -> tuple[Ten
     return (picture, box) if margin is None else cut_around(picture, box, margin)
 
 
-def square_views(picture: Tensor, box: Box, scales: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [scales, VIEW_PX, VIEW_PX, 3], and the
+def square_views(
+    picture: Tensor, box: Box, scales: Sequence[float], view_px: int = VIEW_PX
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Squares around the thing in a picture [h, w, 3] uint8 -> uint8 [scales, view_px, view_px, 3], and the
     places [scales, 4] of the thing and of the picture in their unit squares"""
-    views, boxes, shown = query_crops(picture, box, VIEW_PX, scales)
+    views, boxes, shown = query_crops(picture, box, view_px, scales)
     pixels = (views * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     return pixels, boxes.to(views.device), shown.to(views.device)

@@ -13,6 +13,7 @@ import torch
 from lastseen.errors import SynthError
 from lastseen_synth.annotated_walk import annotated_photo_walk, annotated_room_walk, appearance_groups
 from lastseen_synth.assets import AssetLibrary
+from lastseen_synth.fresh_covers import with_fresh_covers
 from lastseen_synth.parallel import OpenLibrary, run_jobs
 from lastseen_synth.photo_walks import PhotoWalks
 from lastseen_synth.plain_things import with_everyday_things, with_plain_things
@@ -33,6 +34,7 @@ def harvest(
     seed: int = 0,
     seconds: float = 50.0,
     plain_share: float = PLAIN_SHARE,
+    fresh_share: float = 0.0,
     device: torch.device | str = "cpu",
     workers: int = 1,
     minutes: float | None = None,
@@ -40,8 +42,9 @@ def harvest(
 ) -> list[Path]:
     """Renders the missing walks through rooms and over photographs; returns the files of all.
 
-    `plain_share` 0: only the objects of the library, as they are. Files that exist are kept, whatever their
-    share was.
+    `plain_share` 0: only the objects of the library, as they are. `fresh_share` of the other objects have
+    covers drawn with this seed, and things cut out of photographs are regions drawn with it: another seed has
+    other ones. Files that exist are kept, whatever their shares were.
     """
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
@@ -53,7 +56,7 @@ def harvest(
     )
     paths = [root / f"{name}.npz" for _, name in order]
     missing = [number for number, path in enumerate(paths) if not path.exists()]
-    job = partial(_render, [str(path) for path in paths], seed, seconds, plain_share, device)
+    job = partial(_render, [str(path) for path in paths], seed, seconds, plain_share, fresh_share, device)
     for done, _ in enumerate(run_jobs(job, missing, open_library, workers=workers, until_s=until_s), 1):
         if progress:
             progress(len(paths) - len(missing) + done, len(paths))
@@ -65,6 +68,7 @@ def _render(
     seed: int,
     seconds: float,
     plain_share: float,
+    fresh_share: float,
     device: torch.device | str,
     library: AssetLibrary,
     number: int,
@@ -76,11 +80,19 @@ def _render(
         things = library
         if plain_share > 0:
             things = with_plain_things(with_everyday_things(library), rng, plain_share)
+        if fresh_share > 0:
+            things = with_fresh_covers(things, rng, fresh_share, seed=seed)
         try:
             if kind == "room":
                 census = annotated_room_walk(things, rng, seconds=seconds, device=device)
             else:
-                walks = PhotoWalks(things, frames=PHOTO_FRAMES, plain_share=plain_share, device=device)
+                walks = PhotoWalks(
+                    things,
+                    frames=PHOTO_FRAMES,
+                    plain_share=plain_share,
+                    region_seed=seed if fresh_share > 0 else None,
+                    device=device,
+                )
                 present = bool(rng.random() > ABSENT_SHARE)
                 census = annotated_photo_walk(walks, rng, groups=appearance_groups(things), present=present)
             census.save(path)

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 
 from lastseen.errors import TrainError
-from lastseen.model import Backbone, SimilarityConfig, TrainedConfig, TrainedModel
+from lastseen.model import Backbone, SimilarityConfig, TrainedConfig, TrainedModel, VQLoC
 from lastseen.train.batch import Batch, SharedSource, Source
+from lastseen.train.compare_start import begin_by_comparing
 from lastseen.train.feature_store import FeatureStore, SynthData, open_gallery
 from lastseen.train.files_data import FilesData, VideoClips
-from lastseen.train.recipes import RANDOM, TrainConfig
+from lastseen.train.recipes import BUNDLED_MODEL, COMPARE, RANDOM, TrainConfig
+from lastseen.train.rounds import Rounds
 from lastseen.train.toy import ToyClips
-from lastseen.weights import load_backbone, load_model, make_model
+from lastseen.weights import bundled_model, load_backbone, load_model, make_model
 
 
 def initial_model(config: TrainConfig) -> TrainedModel:
@@ -23,6 +25,9 @@ def initial_model(config: TrainConfig) -> TrainedModel:
     torch.manual_seed(config.seed)
     if config.init_from is None:
         model = make_model(config.model)
+        if config.first_weights == COMPARE:
+            assert isinstance(model, VQLoC)
+            begin_by_comparing(model)
         if config.backbone != RANDOM:
             model.backbone.load_state_dict(initial_backbone(config).state_dict())
     else:
@@ -87,7 +92,10 @@ def initial_backbone(config: TrainConfig) -> Backbone:
     if config.init_from is not None:
         return cast(Backbone, load_model(config.init_from).backbone)
     wanted = config.model.backbone
-    found = load_backbone(config.backbone)
+    if config.backbone == BUNDLED_MODEL:
+        found = cast(Backbone, load_model(bundled_model()).backbone)
+    else:
+        found = load_backbone(config.backbone)
     if found.config.depth > wanted.depth:
         found = found.shortened(wanted.depth)
     shape = replace(found.config, blocks=wanted.blocks, final_norm=wanted.final_norm)
@@ -118,8 +126,10 @@ def open_source(config: TrainConfig, device: torch.device) -> Source:
     data, size, seed = config.data, config.batch, config.seed
     if isinstance(data, FilesData):
         return VideoClips.open(data, config.model, size, seed)
+    if isinstance(data, SynthData) and data.round_steps is not None:
+        return Rounds(data, config.model, initial_backbone(config), size, seed, device)
     if isinstance(data, SynthData):
-        gallery = open_gallery(data, seed, device, config.model.query_scales)
+        gallery = open_gallery(data, seed, device, config.model.query_scales, config.model.query_size)
         return FeatureStore(gallery, data, config.model, initial_backbone(config), size, seed)
     return ToyClips(data, config.model, size, seed)
 

@@ -32,6 +32,7 @@ class LossConfig:
     fallback: int = 5  # positive anchors of a frame in which none has that IoU: small and huge things
     negatives_per_positive: int = 3
     least_negatives: int = 48  # for a query whose clip does not show its thing
+    consistency_weight: float = 0.0  # of how far answers to two pictures of one thing differ (query swap)
 
     def __post_init__(self) -> None:
         if self.score not in SCORE_LOSSES:
@@ -45,6 +46,7 @@ class Targets(NamedTuple):
     | positive   | bool [b, t, n] candidates that should find the thing           |
     | counted    | bool [b, t] frames whose scores count                          |
     | mined      | bool [b, m] mined frames that count; all are negative          |
+    | swapped    | bool [b] rows that ask what the row before asks, or None       |
 
     `Chosen` is what follows from them.
     """
@@ -53,6 +55,7 @@ class Targets(NamedTuple):
     positive: Tensor
     counted: Tensor
     mined: Tensor
+    swapped: Tensor | None = None
 
 
 class Chosen(NamedTuple):
@@ -77,6 +80,7 @@ class Losses(NamedTuple):
     size: Tensor
     giou: Tensor
     score: Tensor
+    consistency: Tensor
 
 
 def label(batch: Batch, anchors: Tensor | None, config: LossConfig, mined: Tensor | None = None) -> Targets:
@@ -92,7 +96,7 @@ def label(batch: Batch, anchors: Tensor | None, config: LossConfig, mined: Tenso
     )
     if mined is None:
         mined = visible.new_zeros(len(visible), 0)
-    return Targets(batch.boxes_unit, positive, counted, mined)
+    return Targets(batch.boxes_unit, positive, counted, mined, batch.swapped)
 
 
 def assign(
@@ -175,7 +179,11 @@ def losses(
         score = each(logits, targets.positive)[targets.counted].sum() / scores
     centre, size, giou_term = terms
     total = centre + size + config.giou_weight * giou_term + config.score_weight * score
-    return Losses(total, centre, size, giou_term, score)
+    consistency = torch.zeros_like(score)
+    if config.consistency_weight and targets.swapped is not None:
+        consistency = disagreement(logits, targets) / scores
+        total = total + config.consistency_weight * consistency
+    return Losses(total, centre, size, giou_term, score, consistency)
 
 
 def at_least_float(tensor: Tensor) -> Tensor:
@@ -257,3 +265,15 @@ def hard_negative_sum(
     # A negative's BCE grows with its logit, so the highest logits are the hardest.
     hardest = pool.topk(chosen.hardest, 1).values[chosen.negatives]
     return F.softplus(hardest).sum() + F.softplus(-logits[chosen.positive]).sum()
+
+
+def disagreement(logits: Tensor, targets: Targets) -> Tensor:
+    """Symmetric Kullback-Leibler divergence of the scores of rows that ask the same with two pictures, summed.
+
+    Candidates that both rows find impossible add nothing, however far apart their logits are.
+    """
+    assert targets.swapped is not None
+    one, other = logits[:-1], logits[1:]
+    apart = (one.sigmoid() - other.sigmoid()) * (one - other)
+    counts = (targets.counted[:-1] & targets.counted[1:] & targets.swapped[1:, None])[..., None]
+    return (apart * counts).sum()

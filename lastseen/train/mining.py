@@ -87,9 +87,17 @@ def localize_with_partners(
     """
     if partners is None:
         return model.localize(features, query), None
+    together, runs = with_partners(features, partners)
+    own = features.shape[1]
+    boxes, logits = model.localize(together, query, runs=runs)
+    return Predictions(boxes[:, :own], logits[:, :own]), logits[:, own:]
+
+
+def with_partners(features: Tensor, partners: Partners | None) -> tuple[Tensor, tuple[int, ...]]:
+    """Each clip's frames and then its partners', [b, t + p * m, ..], and the lengths of these runs."""
+    if partners is None:
+        return features, (features.shape[1],)
     clips, frames = (part.to(features.device, non_blocking=features.is_cuda) for part in partners[:2])
     others = features[clips[..., None], frames].flatten(1, 2)
-    own, pairs, length = features.shape[1], *frames.shape[1:]
-    runs = (own, *(length for _ in range(pairs)))
-    boxes, logits = model.localize(torch.cat([features, others], 1), query, runs=runs)
-    return Predictions(boxes[:, :own], logits[:, :own]), logits[:, own:]
+    pairs, length = frames.shape[1:]
+    return torch.cat([features, others], 1), (features.shape[1], *(length for _ in range(pairs)))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+NOTHING: Mapping[str, nn.Module] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +36,12 @@ def lr_factor(step: int, *, warmup_steps: int, steps: int) -> float:
     return max(0.0, (steps - step) / max(1, steps - warmup_steps))
 
 
-def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
+def make_optimiser(
+    model: nn.Module, config: OptimiserConfig, beside: Mapping[str, nn.Module] = NOTHING
+) -> torch.optim.AdamW:
     """AdamW of all weights that require a gradient, without decay of norms, biases and positions."""
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-    for name, parameter in trained(model).items():
+    for name, parameter in trained(model, beside).items():
         in_backbone = name.startswith("backbone.")
         decays = parameter.ndim > 1 and not name.endswith(("positions", "pos_embed", "_token", "_tokens"))
         groups.setdefault((in_backbone, decays), []).append(parameter)
@@ -64,8 +69,12 @@ def set_lr(optimiser: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["factor"]
 
 
-def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+def trained(model: nn.Module, beside: Mapping[str, nn.Module] = NOTHING) -> dict[str, nn.Parameter]:
+    """By name; those of modules beside the model, which are no part of it, begin with the module's."""
+    found = dict(model.named_parameters())
+    for prefix, module in beside.items():
+        found |= dict(module.named_parameters(prefix))
+    return {name: parameter for name, parameter in found.items() if parameter.requires_grad}
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:

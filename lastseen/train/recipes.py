@@ -13,6 +13,7 @@ from typing import Any
 from lastseen.errors import TrainError
 from lastseen.model import VIT_S, BackboneConfig, SimilarityConfig, TrainedConfig, VQLoCConfig
 from lastseen.train.backbone_stage import BackboneStageConfig
+from lastseen.train.dense import DenseConfig
 from lastseen.train.feature_store import SynthData
 from lastseen.train.files_data import FilesData
 from lastseen.train.loss import LossConfig
@@ -20,7 +21,9 @@ from lastseen.train.mining import MiningConfig
 from lastseen.train.optimiser import OptimiserConfig
 from lastseen.train.toy import ToyData
 
-RANDOM = "random"
+# Of `backbone`, in place of a file: untrained, or the one of the bundled model, which was trained here.
+RANDOM, BUNDLED_MODEL = "random", "bundled-model"
+USUAL, COMPARE = "usual", "compare"  # of `first_weights`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,8 @@ class TrainConfig:
     batch: int  # clips in a step, over all processes
     accumulate: int = 1  # turns in which a step is computed, to save memory
     seed: int = 0
-    backbone: str | None = None  # a weights file; none: the bundled one; "random": untrained
+    backbone: str | None = None  # a weights file; none: DINOv2's, bundled; "bundled-model"; "random"
+    first_weights: str = USUAL  # or "compare": VQLoC begins by telling what looks like the query
     init_from: str | None = (
         None  # a model folder with the initial weights, backbone included; none: random heads
     )
@@ -45,6 +49,7 @@ class TrainConfig:
     prior_batches: int = 0  # on which a similarity-map model's prior is fitted before the first step
     loss: LossConfig = field(default_factory=LossConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
+    dense: DenseConfig = field(default_factory=DenseConfig)  # of VQLoC only
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     dropout: float = 0.2  # in the head
     ema_decay: float = 0.999  # of the running average of the weights, which is what is saved in the end
@@ -60,6 +65,12 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.prior_batches < 0 or (self.prior_batches and not isinstance(self.model, SimilarityConfig)):
             raise ValueError("prior_batches is of similarity-map models only, 0 or more")
+        if self.first_weights not in (USUAL, COMPARE):
+            raise ValueError(f"first_weights must be {USUAL} or {COMPARE}, got {self.first_weights!r}")
+        if not isinstance(self.model, VQLoCConfig) and (self.first_weights == COMPARE or self.dense.is_used):
+            raise ValueError("first_weights=compare and dense supervision are of VQLoC only")
+        if self.dense.steps >= self.steps:
+            raise ValueError(f"dense.steps are of the {self.steps} steps; leave some, got {self.dense.steps}")
         if not 0 <= self.dropout < 1 or not 0 <= self.ema_decay < 1:
             raise ValueError(f"dropout and ema_decay must be in [0, 1), got {self.dropout}, {self.ema_decay}")
         self.trained_model()
@@ -111,6 +122,35 @@ def synth_small() -> TrainConfig:
         steps=20_000,
         batch=64,
         optimiser=OptimiserConfig(lr=8e-4, warmup_steps=200),
+    )
+
+
+def vqloc_synth() -> TrainConfig:
+    """The paper's network, heads 256 wide, on the synthetic world and the bundled model's backbone."""
+    return TrainConfig(
+        model=VQLoCConfig(
+            backbone=_bundled(depth=8, blocks=(7,), final_norm=False),
+            # A thing that fills 448 px and is 40 px in the frame is another thing to a patch.
+            query_scales=(0.25,),
+            masked_query=True,
+        ),
+        data=SynthData(
+            walks=110,
+            photos=130,
+            photo_share=0.5,
+            same_walk_query_share=0.3,
+            swap_share=0.5,
+            round_steps=2500,
+            fresh_share=0.5,
+        ),
+        backbone=BUNDLED_MODEL,
+        first_weights=COMPARE,
+        steps=20_500,
+        batch=32,
+        dense=DenseConfig(steps=500, weight=1.0),
+        loss=LossConfig(consistency_weight=0.1),
+        optimiser=OptimiserConfig(lr=3e-4, warmup_steps=300),
+        checkpoint_every=500,
     )
 
 
@@ -177,7 +217,10 @@ def _run_backbone_stage(
 
 RECIPES = {
     "backbone_small": Recipe(backbone_small, _run_backbone_stage),
-    **{make.__name__: Recipe(make, _run_training) for make in (synth_small, vqloc_base, vqloc_small, tiny)},
+    **{
+        make.__name__: Recipe(make, _run_training)
+        for make in (synth_small, vqloc_synth, vqloc_base, vqloc_small, tiny)
+    },
 }
 
 

@@ -115,6 +115,8 @@ def test_a_clip_of_31_frames_is_refused(model):
         ({"anchors": False}, 1),
         ({"image_size": 224}, 3072),
         ({"backbone": TINY.using(0, 1, final_norm=False)}, 3072),
+        ({"query_scales": (0.25,), "masked_query": True}, 3072),
+        ({"fusion": "conv", "query_scales": (0.5,), "masked_query": True}, 3072),
         ({"query_scales": (1.0, 0.5, 0.25)}, 3072),
         ({"query_scales": (1.0, 0.25), "query_size": 56}, 3072),
         ({"background_cosine": None, "skip_connection": False}, 3072),
@@ -123,7 +125,8 @@ def test_a_clip_of_31_frames_is_refused(model):
     ],
 )
 def test_encode_then_localize_equals_forward_in_every_variant(changes, candidates):
-    base = SMALL if set(changes) <= set(SMALL.to_dict()) and changes != {"image_size": 672} else SMALL_MAPS
+    of_maps = changes == {"image_size": 672} or changes == {"query_scales": (1.0, 0.5, 0.25)}
+    base = SMALL if set(changes) <= set(SMALL.to_dict()) and not of_maps else SMALL_MAPS
     config = replace(base, **changes)
     check_composition(random_model(config), candidates)
     assert type(config).from_dict(config.to_dict()) == config
@@ -137,7 +140,8 @@ def test_encode_then_localize_equals_forward_in_the_bundled_model():
 def check_composition(model, candidates):
     config = model.config
     clip, queries = clip_and_query(3, size=config.image_size)[0], random_query(config)
-    whole = model(clip, queries if isinstance(model, SimilarityModel) else queries[:, 0])
+    one_crop = config.query_scales == (1.0,) and not isinstance(model, SimilarityModel)
+    whole = model(clip, queries[:, 0] if one_crop else queries)
     assert whole.logits.shape == (1, 3, candidates)
     assert torch.isfinite(whole.boxes).all()
     features = model.encode(clip[0])
@@ -234,6 +238,40 @@ def test_query_crops_have_a_size_of_their_own(image_size, query_size):
     features = model.encode_frames(picture[None].repeat(2, 1, 1, 1))
     assert features.shape == (2, 32, image_size // 14, image_size // 14)
     assert model.localize_clip(features, query).logits.shape == (1, 2, 3072)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scales", [(0.25,), (0.5, 0.25)])
+def test_a_masked_query_is_its_box_alone_at_every_scale(scales):
+    config = replace(SMALL, image_size=224, query_scales=scales, masked_query=True)
+    model = random_model(config)
+    picture = torch.randint(0, 255, (60, 90, 3), dtype=torch.uint8)
+    frames = torch.randint(0, 255, (2, 60, 90, 3), dtype=torch.uint8)
+    features, query = model.encode_frames(frames), model.encode_query(picture, Box(40, 20, 60, 40))
+    assert query.on_thing.flatten(1).sum(1).tolist() == [round(16 * scale) ** 2 for scale in scales]
+    assert model.query_vectors(query).shape == (int(query.on_thing.sum()), config.dim)
+    before = model.localize_clip(features, query).logits
+    vectors = query.vectors.clone()
+    vectors.movedim(1, -1)[~query.on_thing] = 7.0
+    after = model.localize_clip(features, replace(query, vectors=vectors)).logits
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    vectors.movedim(1, -1)[query.on_thing] = 7.0
+    assert not torch.equal(model.localize_clip(features, replace(query, vectors=vectors)).logits, before)
+
+
+def test_how_a_query_is_shown_is_part_of_a_models_identity_unless_it_is_the_papers():
+    """An index made before a model's config said so is still its own."""
+    model = random_model(SMALL)
+    assert "query_scales" not in repr(model.config)
+    other = random_model(replace(SMALL, query_scales=(0.25,), masked_query=True))
+    assert model.state_dict().keys() == other.state_dict().keys()
+    assert model.fingerprint() != other.fingerprint()
+    for changes, says in (
+        ({"query_scales": ()}, "query_scales must be above 0"),
+        ({"fusion": "conv", "query_scales": (1.0, 0.5)}, "takes one query scale"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            replace(SMALL, **changes)
 
 
 @torch.no_grad()
