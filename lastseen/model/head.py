@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -82,25 +83,39 @@ class AnchorHead(nn.Module):
 
 
 class SingleBoxHead(nn.Module):
-    """The paper's ablation without anchors: one box and one score a frame, pooled over the grid."""
+    """The paper's ablation without anchors: one box and one score a frame, regressed directly.
 
-    def __init__(self, dim: int = 256, *, skip: bool = False) -> None:
+    Every cell of the grid says how likely the thing is there, and its box from there; the frame's box is the
+    mean, by that likelihood. A mean over the grid's features alone would not hold where the thing is.
+
+    | in  | as of AnchorHead          |
+    | out | Predictions with n = 1    |
+    """
+
+    cells: Tensor
+
+    def __init__(self, dim: int = 256, *, grid: int = 2 * GRID, skip: bool = False) -> None:
         super().__init__()
         self.trunk = Trunk(dim, skip)
-        self.box = nn.Linear(dim, 4)
-        self.score = nn.Linear(dim, 1)
+        self.box = nn.Conv2d(dim, 4, 3, padding=1)
+        self.score = nn.Conv2d(dim, 1, 3, padding=1)
+        middles = (torch.arange(grid) + 0.5) / grid
+        rows, columns = torch.meshgrid(middles, middles, indexing="ij")
+        self.register_buffer("cells", torch.stack([rows, columns], -1).flatten(0, 1), persistent=False)
         init_near_zero(self.box, self.score)
 
     def forward(self, *frames: Tensor) -> Predictions:
         batch = len(frames[0])
         for_box, for_score = self.trunk(*(rearrange(x, "b t c h w -> (b t) c h w") for x in frames))
+        of_cells = rearrange(self.box(for_box), "(b t) four h w -> b t (h w) four", b=batch).float()
+        logits = rearrange(self.score(for_score), "(b t) 1 h w -> b t (h w)", b=batch).float()
+        where = logits.softmax(-1)[..., None]
+        middle = (where * (self.cells.float() + of_cells[..., :2])).sum(2, keepdim=True)
         # Sigmoid: an untrained head predicts the middle of the picture at half its size.
-        yxhw = self.box(for_box.mean((2, 3))).sigmoid()
-        logits = self.score(for_score.mean((2, 3)))
-        return Predictions(
-            corners(rearrange(yxhw, "(b t) four -> b t 1 four", b=batch)),
-            rearrange(logits, "(b t) 1 -> b t 1", b=batch),
-        )
+        sides = (where * of_cells[..., 2:]).sum(2, keepdim=True).sigmoid()
+        # A soft maximum, 0 where all cells say 0.
+        logit = logits.logsumexp(-1, keepdim=True) - math.log(len(self.cells))
+        return Predictions(corners(torch.cat([middle, sides], -1)), logit)
 
 
 def make_head(dim: int, *, anchors: bool, image_size: int, skip: bool = False) -> AnchorHead | SingleBoxHead:

@@ -193,7 +193,8 @@ class VQLoC(nn.Module):
         self, pictures: Tensor, boxes_unit: Tensor | None = None, shown_unit: Tensor | None = None
     ) -> EncodedQuery:
         """[b, scales, 3, size, size] normalised -> a batch of queries"""
-        features = self.backbone(pictures.flatten(0, 1)).unflatten(0, pictures.shape[:2])
+        features = self.backbone(rearrange(pictures, "b s c h w -> (b s) c h w"))
+        features = rearrange(features, "(b s) c h w -> b s c h w", b=len(pictures))
         return self.encode_query_features(features, boxes_unit, shown_unit)
 
     def encode_query_features(
@@ -201,17 +202,17 @@ class VQLoC(nn.Module):
     ) -> EncodedQuery:
         """The same after the backbone: [b, scales, channels, side, side]. Boxes [b, scales, 4] of the thing
         in its crops count if the config masks the rest; without them all of a crop is the thing."""
-        return self._query_of(self.reduce(features.flatten(0, 1)), boxes_unit, features.shape[:2])
+        return self._query_of(self.reduce(features.flatten(0, 1)), boxes_unit, len(features))
 
-    def _query_of(self, reduced: Tensor, boxes_unit: Tensor | None, shape: Sequence[int]) -> EncodedQuery:
-        """Reduced crops [b s, dim, q, q] -> a batch of queries; `shape` is b, s"""
-        vectors = reduced.unflatten(0, shape)
+    def _query_of(self, reduced: Tensor, boxes_unit: Tensor | None, batch: int) -> EncodedQuery:
+        """Reduced crops [batch * scales, dim, side, side] -> a batch of queries"""
+        vectors = rearrange(reduced, "(b s) c h w -> b s c h w", b=batch)
         if not self.config.masked_query:
             return EncodedQuery(vectors)
-        whole = torch.tensor(WHOLE, device=reduced.device).expand(*shape, 4)
-        boxes = (whole if boxes_unit is None else boxes_unit.to(reduced.device)).flatten(0, 1)
+        whole = torch.tensor(WHOLE, device=reduced.device).expand(len(reduced), 4)
+        boxes = whole if boxes_unit is None else boxes_unit.to(reduced.device).flatten(0, 1)
         on_thing = patches_inside(boxes, self.config.side) > 0
-        return EncodedQuery(vectors, on_thing[:, 0].unflatten(0, shape))
+        return EncodedQuery(vectors, rearrange(on_thing, "(b s) 1 h w -> b s h w", b=batch))
 
     def encode_together(
         self,
@@ -230,7 +231,7 @@ class VQLoC(nn.Module):
         reduced = self.reduce(self.backbone(both) if both.shape[1] == 3 else both)
         frames, query = reduced[: -len(crops)], reduced[-len(crops) :]
         prepared = rearrange(self.correspondence.prepare(frames), "(b t) c h w -> b t c h w", b=len(clips))
-        return prepared, self._query_of(query, boxes_unit, queries.shape[:2])
+        return prepared, self._query_of(query, boxes_unit, len(queries))
 
     # --- lastseen.model.protocol ---
 

@@ -1,8 +1,8 @@
 """Dense supervision of VQLoC's correspondence: which patches of a frame show the query's thing.
 
-A small head on the correspondence's output that training adds and drops: what is saved is the paper's network.
-It is learnt on single frames, of the query's own clip and of another clip that does not show the thing, as a
-warm-up before the paper's losses, and as a term beside them.
+A small head on the correspondence's output that training adds and drops: what is saved is the paper's
+network. It is learnt on single frames, of the query's own clip and of another clip that does not show the
+thing, as a warm-up before the paper's losses, and as a term beside them.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class DenseTargets(NamedTuple):
 def dense_targets(batch: Batch, side: int, mined: Tensor | None) -> DenseTargets:
     """`mined` bool [b, m]: which of the other clips' frames count; none of these shows the thing."""
     counted = torch.ones_like(batch.visible) if batch.known is None else batch.known
-    inside = patches_inside(batch.boxes_unit.flatten(0, 1).float(), side)[:, 0].unflatten(0, counted.shape)
-    shows = (inside > 0) & (batch.visible & counted)[..., None, None]
+    inside = patches_inside(batch.boxes_unit.flatten(0, 1).float(), side)[:, 0]
+    shows = (inside.view(*counted.shape, side, side) > 0) & (batch.visible & counted)[..., None, None]
     if mined is None:
         return DenseTargets(shows, counted)
     nothing = shows.new_zeros(*mined.shape, *shows.shape[2:])

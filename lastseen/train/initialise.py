@@ -92,6 +92,10 @@ def initial_backbone(config: TrainConfig) -> Backbone:
     if config.init_from is not None:
         return cast(Backbone, load_model(config.init_from).backbone)
     wanted = config.model.backbone
+    if config.backbone == RANDOM:  # the draw that `initial_model` begins with
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            return Backbone(wanted).eval()
     if config.backbone == BUNDLED_MODEL:
         found = cast(Backbone, load_model(bundled_model()).backbone)
     else:

@@ -268,7 +268,7 @@ def hard_negative_sum(
 
 
 def disagreement(logits: Tensor, targets: Targets) -> Tensor:
-    """Symmetric Kullback-Leibler divergence of the scores of rows that ask the same with two pictures, summed.
+    """Symmetric Kullback-Leibler divergence of scores, summed over rows that ask the same with two pictures.
 
     Candidates that both rows find impossible add nothing, however far apart their logits are.
     """

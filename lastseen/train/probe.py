@@ -1,7 +1,7 @@
 """A small probe: does VQLoC's correspondence tell which patches, and which frames, show the query's thing?
 
-A linear discriminant is fitted on clips of training walks and judged on unseen ones, both without gradients. It
-costs seconds and moves long before the answers do.
+A linear discriminant is fitted on clips of some walks and judged on others. It costs seconds, and moves long
+before the answers do.
 """
 
 from __future__ import annotations

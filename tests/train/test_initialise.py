@@ -13,12 +13,12 @@ from lastseen.model import SimilarityConfig
 from lastseen.train.batch import Batch, ListSource
 from lastseen.train.distributed import World
 from lastseen.train.fields import parse_setting, with_settings
-from lastseen.train.initialise import initial_model
+from lastseen.train.initialise import initial_backbone, initial_model
 from lastseen.train.loop import Training, train
 from lastseen.train.optimiser import OptimiserConfig, make_optimiser
-from lastseen.train.recipes import find_recipe, tiny
+from lastseen.train.recipes import find_recipe, tiny, vqloc_synth
 from lastseen.train.toy import ToyClips
-from lastseen.weights import load_model
+from lastseen.weights import bundled_model, load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
@@ -39,6 +39,15 @@ def test_only_the_heads_learn_unless_the_backbone_is_asked_to():
     assert all(p.ndim > 1 for group in groups if group["weight_decay"] for p in group["params"])
     with pytest.raises(TrainError, match="0 to 0"):
         initial_model(replace(tiny(), train_backbone_from_block=3))
+
+
+def test_the_backbone_that_features_are_made_with_is_the_models():
+    """Stored features are encoded apart from the model that learns from them."""
+    made, within = initial_backbone(tiny()), initial_model(tiny()).backbone
+    assert all(torch.equal(value, within.state_dict()[name]) for name, value in made.state_dict().items())
+    recipe = vqloc_synth()
+    bundled = initial_backbone(recipe)
+    assert bundled.config == recipe.model.backbone == load_model(bundled_model()).config.backbone
 
 
 BOXES = ("head.trunk.for_box", "head.box")

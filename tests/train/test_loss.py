@@ -163,8 +163,8 @@ def test_the_shares_of_a_split_batch_add_up_to_the_whole(score, anchors):
     )
     known = torch.ones_like(visible)
     known[3, 0] = False
-    config = LossConfig(score=score)
-    whole = batch(visible, known=known)
+    config = LossConfig(score=score, consistency_weight=0.5)
+    whole = batch(visible, known=known, swapped=torch.tensor([False, True, False, True]))
     n = 1 if anchors is None else len(anchors)
     boxes = torch.rand(4, 3, n, 4).sort(-1).values
     logits, others = torch.randn(4, 3, n), torch.randn(4, 2, n)
@@ -182,6 +182,29 @@ def test_the_shares_of_a_split_batch_add_up_to_the_whole(score, anchors):
     for name, value in zip(together._fields, together):
         assert torch.isclose(value, sum(getattr(part, name) for part in parts), rtol=1e-5), name
         assert value > 0
+
+
+def test_two_pictures_of_one_thing_should_get_the_same_answer():
+    visible = torch.ones(3, 2, dtype=torch.bool)
+    known = torch.tensor([[True, True], [True, False], [True, True]])
+    logits = torch.tensor([[[2.0, -9.0], [1.0, 0.0]], [[0.5, -30.0], [7.0, 7.0]], [[-3.0, 5.0], [4.0, 4.0]]])
+
+    def consistency(swapped, logits):
+        config = LossConfig(score="bce", consistency_weight=1.0)
+        targets = label(batch(visible, known=known, swapped=swapped), ANCHORS[:2], config)
+        counts = count(targets, config)
+        found = losses(Predictions(torch.rand(3, 2, 2, 4), logits), None, targets, counts, config)
+        return found.consistency * counts[1]
+
+    none = torch.tensor([False, False, False])
+    second = torch.tensor([False, True, False])
+    assert consistency(none, logits) == consistency(None, logits) == 0
+    # Only the frames that count in both, and next to nothing where both say no.
+    expected = (torch.tensor(2.0).sigmoid() - torch.tensor(0.5).sigmoid()) * 1.5
+    torch.testing.assert_close(consistency(second, logits).float(), expected, rtol=0.01, atol=0)
+    same = logits.clone()
+    same[1] = same[0]
+    assert consistency(second, same) == 0
 
 
 def test_an_empty_batch_of_boxes_gives_finite_gradients():
