@@ -2,16 +2,19 @@
 
     python runs/ablations.py --walks walks --val val --real real_dev --backbone FILE --out runs/ablations
     python runs/ablations.py --only levers --steps 200 --walks .. --val .. --backbone .. --out runs/levers
-    python runs/ablations.py --table --out runs/ablations
+    python runs/ablations.py --network vqloc --steps 1500 --walks .. --val-walks unseen --out runs/papers
+    python runs/ablations.py --network vqloc --table --out runs/papers
 
-The first two go on where they stopped. The third judges what they kept, and needs no GPU.
+All but the last go on where they stopped. The last judges what they kept, and needs no GPU.
 Every variant is trained for the same number of steps on the same clips and judged on the same unseen
 episodes; walks as of `lastseen train`, episodes as of `lastseen synth --split val`. ViT-B has no row: its
 weights are not in the package. `--real`: real video that is judged too, with the rule of the episodes.
+`--val-walks`: rendered walks of the val split in place of episodes; no video file is decoded then.
 
-What varies is our similarity-map model with `head_score_weight=1`, not the paper's: cross-attention has to
-learn matching from scratch, and after 250 steps every variant is at chance (experiments/LOG.md), while
-similarity maps learn in as many. The table of fusions has both.
+`--network maps` varies our similarity-map model with `head_score_weight=1`; its table of fusions has the
+paper's network, which begins as it is usually drawn and learns nothing in so few steps. `--network vqloc`
+varies the paper's own network by the recipe `vqloc_synth`: every variant has the first weights that compare,
+where they apply, and a warm-up of a quarter of the steps. Two seeds of its first row say what chance is.
 """
 
 from __future__ import annotations
@@ -37,11 +40,15 @@ from lastseen.train.gallery import Gallery
 from lastseen.train.initialise import initial_backbone
 from lastseen.train.loop import train
 from lastseen.train.loss import LossConfig
-from lastseen.train.recipes import TrainConfig, synth_small
+from lastseen.train.recipes import COMPARE, USUAL, TrainConfig, synth_small, vqloc_synth
+from lastseen.train.walk_questions import WalkQuestions
 from lastseen_synth.annotated_walk import AnnotatedWalk
 
 FOCAL, BCE = LossConfig(score="focal", score_weight=100.0), LossConfig(score="bce")
 VQLOC_ONLY = ("fusion", "spatial_layers")
+MAPS, PAPERS = "maps", "vqloc"  # what is varied
+BOTH = (MAPS, PAPERS)
+WARM_UP_SHARE = 0.25  # of the steps of the paper's network
 METRICS = ("tap25", "stap25", "recovery", "success")
 
 
@@ -59,6 +66,9 @@ class Variant(NamedTuple):
     data: Mapping[str, Any] = MappingProxyType({})
     walks: str = "all"
     times: int = 1  # the steps of the others
+    networks: tuple[str, ...] = (MAPS,)
+    seed: int = 0
+    first_weights: str = COMPARE  # of the paper's network
 
 
 JITTER = SynthData().augment
@@ -69,21 +79,28 @@ STRETCHED = replace(JITTER, crop_scale=0.35, crop_ratio=0.5)
 
 VARIANTS = [
     Variant("base", "ViT-S, 448 px, maps, window 5, anchors, mining", paper=(0.31, 0.22, 47.05, 55.89)),
-    Variant("window", "7", {"attention_radius": 3}, paper=(0.27, 0.19, 36.97, 50.21)),
-    Variant("window", "9", {"attention_radius": 4}, paper=(0.27, 0.18, 37.98, 51.08)),
-    Variant("window", "global", {"attention_radius": None}, paper=(0.08, 0.03, 12.49, 15.73)),
-    Variant("head", "no anchors, BCE", {"anchors": False}, BCE, (0.17, 0.10, 34.23, 47.60)),
-    Variant("head", "anchors, BCE", {}, BCE, (0.12, 0.07, 40.23, 42.27)),
-    Variant("head", "anchors, focal", {}, FOCAL, (0.29, 0.19, 38.58, 53.12)),
-    Variant("resolution", "224 px (paper: ViT-B)", {"image_size": 224}, paper=(0.22, 0.10, 32.18, 45.84)),
+    Variant("window", "7", {"attention_radius": 3}, paper=(0.27, 0.19, 36.97, 50.21), networks=BOTH),
+    Variant("window", "9", {"attention_radius": 4}, paper=(0.27, 0.18, 37.98, 51.08), networks=BOTH),
+    Variant("window", "global", {"attention_radius": None}, paper=(0.08, 0.03, 12.49, 15.73), networks=BOTH),
+    Variant("head", "no anchors, BCE", {"anchors": False}, BCE, (0.17, 0.10, 34.23, 47.60), networks=BOTH),
+    Variant("head", "anchors, BCE", {}, BCE, (0.12, 0.07, 40.23, 42.27), networks=BOTH),
+    Variant("head", "anchors, focal", {}, FOCAL, (0.29, 0.19, 38.58, 53.12), networks=BOTH),
+    Variant(
+        "resolution",
+        "224 px (paper: ViT-B)",
+        {"image_size": 224},
+        paper=(0.22, 0.10, 32.18, 45.84),
+        networks=BOTH,
+    ),
     Variant("resolution", "672 px", {"image_size": 672}),
     Variant("fusion", "attention", {"fusion": "attention"}, paper=(0.29, 0.19, 38.58, 53.12)),
-    Variant("fusion", "convolution", {"fusion": "conv"}, paper=(0.22, 0.13, 32.27, 44.95)),
+    Variant("fusion", "convolution", {"fusion": "conv"}, paper=(0.22, 0.13, 32.27, 44.95), networks=BOTH),
     Variant(
         "fusion",
         "attention, 3 layers",
         {"fusion": "attention", "spatial_layers": 3},
         paper=(0.29, 0.20, 37.91, 53.74),
+        networks=BOTH,
     ),
     Variant("fusion", "attention, four times the steps", {"fusion": "attention"}, times=4),
     Variant("levers", "our recipe"),
@@ -98,17 +115,26 @@ VARIANTS = [
     Variant("levers", "half of the clips without the thing", data={"absent_share": 0.5}),
     Variant("levers", "no jitter of colours, blur or noise", data={"augment": PLAIN}),
     Variant("levers", "query in the same light", data={"augment": SAME_LIGHT}),
+    # Files are named by place in this list: new ones at the end.
+    Variant("base", "the paper's, with ViT-S", paper=(0.31, 0.22, 47.05, 55.89), networks=(PAPERS,)),
+    Variant("base", "the same, another seed", seed=1, networks=(PAPERS,)),
+    Variant("start", "first weights as usual", first_weights=USUAL, networks=(PAPERS,)),
+    Variant("start", "a query that fills its crop", {"query_scales": (1.0,)}, networks=(PAPERS,)),
+    Variant("start", "three scales of the query", {"query_scales": (1.0, 0.5, 0.25)}, networks=(PAPERS,)),
 ]
 
 
 def config_of(arguments: argparse.Namespace, variant: Variant) -> TrainConfig:
+    steps = variant.times * arguments.steps
+    if arguments.network == PAPERS:
+        return papers_config(arguments, variant, steps)
     small = synth_small()
     assert isinstance(small.data, SynthData) and isinstance(small.model, SimilarityConfig)
     ours = replace(small.model, **{k: v for k, v in variant.model.items() if k not in VQLOC_ONLY})
-    steps = variant.times * arguments.steps
     return replace(
         small,
         model=papers_model(ours, variant) if "fusion" in variant.model else ours,
+        prior_batches=0 if "fusion" in variant.model else small.prior_batches,
         data=replace(small.data, refresh_steps=None, **variant.data),
         head_score_weight=small.head_score_weight if variant.table == "levers" else None,
         loss=variant.loss,
@@ -117,6 +143,26 @@ def config_of(arguments: argparse.Namespace, variant: Variant) -> TrainConfig:
         backbone=str(arguments.backbone),
         checkpoint_every=steps,
         optimiser=replace(small.optimiser, warmup_steps=min(100, steps // 5)),
+    )
+
+
+def papers_config(arguments: argparse.Namespace, variant: Variant, steps: int) -> TrainConfig:
+    """The recipe of the paper's network with what varies; its query swap and dense term stay."""
+    recipe = vqloc_synth()
+    assert isinstance(recipe.data, SynthData)
+    return replace(
+        recipe,
+        model=replace(recipe.model, **variant.model),
+        data=replace(recipe.data, round_steps=None),
+        first_weights=variant.first_weights,
+        dense=replace(recipe.dense, steps=round(WARM_UP_SHARE * steps)),
+        loss=replace(variant.loss, consistency_weight=recipe.loss.consistency_weight),
+        steps=steps,
+        seed=variant.seed,
+        batch=arguments.batch,
+        backbone=str(arguments.backbone) if arguments.backbone else recipe.backbone,
+        checkpoint_every=steps,
+        optimiser=replace(recipe.optimiser, warmup_steps=min(100, steps // 5)),
     )
 
 
@@ -133,7 +179,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="judge what was answered")
-    for name in ("walks", "val", "real", "backbone"):
+    parser.add_argument("--network", choices=BOTH, default=MAPS, help="what is varied")
+    for name in ("walks", "val", "val-walks", "real", "backbone"):
         parser.add_argument(f"--{name}", type=Path)
     tables = sorted({variant.table for variant in VARIANTS})
     parser.add_argument("--only", nargs="+", choices=tables, default=tables)
@@ -145,6 +192,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.table:
         print_table(arguments.out)
+    elif not (arguments.val or arguments.val_walks):
+        parser.error("give --val or --val-walks: what variants are judged on")
     else:
         train_all(arguments)
 
@@ -162,7 +211,8 @@ def walks_of(arguments: argparse.Namespace) -> dict[str, list[Path]]:
     return {"all": paths, "sparse": photos + rooms[:half], "crowded": photos + rooms[half:]}
 
 
-Opened = tuple[FeatureStore, list[EncodedSet]]
+Judged = EncodedSet | WalkQuestions
+Opened = tuple[FeatureStore, list[Judged]]
 
 
 def opener(arguments: argparse.Namespace) -> Callable[[TrainConfig, str], Opened]:
@@ -171,7 +221,7 @@ def opener(arguments: argparse.Namespace) -> Callable[[TrainConfig, str], Opened
     walks = walks_of(arguments)
     galleries: dict[Any, Gallery] = {}
     stores: dict[Any, FeatureStore] = {}
-    judged: dict[Any, list[EncodedSet]] = {}
+    judged: dict[Any, list[Judged]] = {}
 
     def encoded(root: Path, config: TrainConfig, episodes: int | None) -> EncodedSet:
         annotations, absent = load_vq2d(root / "annotations.json"), load_absent(root / "absent.json")
@@ -180,6 +230,12 @@ def opener(arguments: argparse.Namespace) -> Callable[[TrainConfig, str], Opened
             annotations, root / "videos", absent, initial_backbone(config), config.model, device
         )
 
+    def unseen(config: TrainConfig) -> WalkQuestions:
+        paths = sorted(arguments.val_walks.glob("*.npz"))
+        model = config.model
+        gallery = Gallery.open(paths, device, scales=model.query_scales, view_px=model.query_size)
+        return WalkQuestions(gallery, initial_backbone(config), model)
+
     def opened(config: TrainConfig, which: str) -> Opened:
         model, data = config.model, config.data
         assert isinstance(data, SynthData)
@@ -187,20 +243,23 @@ def opener(arguments: argparse.Namespace) -> Callable[[TrainConfig, str], Opened
         made = seen, data.augment, which
         if made not in stores:
             stores.clear()  # one set of features at a time fits the memory
-            if (which, model.query_scales) not in galleries:
+            views = which, model.query_scales, model.query_size
+            if views not in galleries:
                 galleries.clear()
-                galleries[which, model.query_scales] = Gallery.open(
-                    walks[which], device, scales=model.query_scales
+                galleries[views] = Gallery.open(
+                    walks[which], device, scales=model.query_scales, view_px=model.query_size
                 )
-            gallery = galleries[which, model.query_scales]
+            gallery = galleries[views]
             stores[made] = FeatureStore(gallery, data, model, initial_backbone(config), config.batch, 0)
         if seen not in judged:
             judged.clear()
-            judged[seen] = [encoded(arguments.val, config, arguments.episodes)]
+            judged[seen] = [
+                encoded(arguments.val, config, arguments.episodes) if arguments.val else unseen(config)
+            ]
             if arguments.real:
                 judged[seen].append(encoded(arguments.real, config, None))
         store = stores[made]
-        store.model, store.data = model, data
+        store.model, store.data, store.seed = model, data, config.seed
         return store, judged[seen]
 
     return opened
@@ -210,7 +269,8 @@ def train_all(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     opened = opener(arguments)
     for number, variant in enumerate(VARIANTS):
-        if variant.table not in arguments.only or (arguments.out / f"{number:02d}.txt").exists():
+        done = (arguments.out / f"{number:02d}.txt").exists()
+        if done or variant.table not in arguments.only or arguments.network not in variant.networks:
             continue
         config = config_of(arguments, variant)
         began = time.monotonic()

@@ -31,35 +31,37 @@ EVEN = 0.55  # mean |x - q| half-way between a copy of the query and a patch of 
 
 
 @torch.no_grad()
-def begin_by_comparing(model: VQLoC) -> None:
-    """Draws new weights for the reduction and, with cross-attention, for the correspondence's layers."""
-    _reduce_by_rotation(cast(nn.Sequential, model.reduce))
+def begin_by_comparing(model: VQLoC, seed: int = 0) -> None:
+    """Draws new weights for the reduction and, with cross-attention, for the correspondence's layers. The
+    rotations depend on the seed alone, so that variants of the network share them."""
+    generator = torch.Generator().manual_seed(seed)
+    _reduce_by_rotation(cast(nn.Sequential, model.reduce), generator)
     if isinstance(model.correspondence, SpatialTransformer):
         first, *others = cast(list[SpatialLayer], list(model.correspondence.layers))
-        _compare(first)
+        _compare(first, generator)
         for layer in others:  # what the first found passes through them
             for linear in (layer.frame_attention.out, layer.query_attention.out, layer.feed_forward.down):
                 linear.weight.mul_(FAINT)
                 linear.bias.zero_()
 
 
-def _reduce_by_rotation(reduce: nn.Sequential) -> None:
+def _reduce_by_rotation(reduce: nn.Sequential, generator: torch.Generator) -> None:
     first, second = (layer for layer in reduce if isinstance(layer, nn.Conv2d))
     for conv in (first, second):
         conv.weight.mul_(FAINT)
         if conv.bias is not None:
             conv.bias.zero_()
-    nn.init.orthogonal_(middle := torch.empty(first.weight.shape[:2]))
+    nn.init.orthogonal_(middle := torch.empty(first.weight.shape[:2]), generator=generator)
     first.weight[:, :, 1, 1] = middle
     second.weight[:, :, 1, 1] = torch.eye(second.weight.shape[0])
 
 
-def _compare(layer: SpatialLayer) -> None:
+def _compare(layer: SpatialLayer, generator: torch.Generator) -> None:
     layer.frame_attention.out.weight.mul_(FAINT)
     layer.frame_attention.out.bias.zero_()
     look, dim = layer.query_attention, layer.query_attention.out.weight.shape[0]
     # A frame's tokens are layer-normalised, the query's are not: keys and values are normalised here.
-    nn.init.orthogonal_(look.query.weight, gain=GAIN)
+    nn.init.orthogonal_(look.query.weight, gain=GAIN, generator=generator)
     look.query.bias.zero_()
     look.key.weight.copy_(look.query.weight / DEVIATION)
     look.key.bias.copy_(-look.key.weight.sum(1) * MEAN)

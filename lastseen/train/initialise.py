@@ -27,7 +27,7 @@ def initial_model(config: TrainConfig) -> TrainedModel:
         model = make_model(config.model)
         if config.first_weights == COMPARE:
             assert isinstance(model, VQLoC)
-            begin_by_comparing(model)
+            begin_by_comparing(model, config.seed)
         if config.backbone != RANDOM:
             model.backbone.load_state_dict(initial_backbone(config).state_dict())
     else:

@@ -18,6 +18,7 @@ from lastseen.model import (
     VQLoC,
     VQLoCConfig,
 )
+from lastseen.model.head import SingleBoxHead
 from lastseen.model.inputs import letterboxed
 from lastseen.model.propagation import SpatioTemporalTransformer
 from lastseen.weights import bundled_model, load_model
@@ -238,6 +239,28 @@ def test_query_crops_have_a_size_of_their_own(image_size, query_size):
     features = model.encode_frames(picture[None].repeat(2, 1, 1, 1))
     assert features.shape == (2, 32, image_size // 14, image_size // 14)
     assert model.localize_clip(features, query).logits.shape == (1, 2, 3072)
+
+
+def test_a_head_without_anchors_learns_where_the_thing_is():
+    """From a mean over the grid it could not: all places look alike then."""
+    torch.manual_seed(0)
+    places = torch.tensor([[1, 1], [6, 2], [3, 6], [5, 5]])
+    frames = torch.zeros(len(places), 1, 8, 8, 8)
+    frames[torch.arange(len(places)), 0, :, places[:, 0], places[:, 1]] = 1.0
+    head = SingleBoxHead(8).train()
+    head.trunk.dropout.p = 0.0
+    untrained = head(frames)
+    expected = torch.tensor([0.25, 0.25, 0.75, 0.75]).expand(len(places), 1, 1, 4)
+    torch.testing.assert_close(untrained.boxes, expected, rtol=0, atol=1e-3)
+    assert untrained.logits.abs().max() < 1e-3
+    truth = torch.cat([places.flip(1) / 8, (places.flip(1) + 1) / 8], 1)[:, None, None]
+    optimiser = torch.optim.Adam(head.parameters(), lr=3e-3)
+    for _ in range(80):
+        optimiser.zero_grad()
+        (head(frames).boxes - truth).abs().mean().backward()
+        optimiser.step()
+    middles = [(boxes[..., :2] + boxes[..., 2:]) / 2 for boxes in (head(frames).boxes, truth)]
+    assert (middles[0] - middles[1]).abs().max() < 0.5 / 8
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Walks in rounds: which walks a step sees depends on the step alone, and rendering goes on beside training."""
+"""Walks in rounds: which walks a step sees depends on the step alone; rendering goes on beside training."""
 
 import threading
 from dataclasses import replace
