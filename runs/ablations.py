@@ -167,8 +167,9 @@ def papers_config(arguments: argparse.Namespace, variant: Variant, steps: int) -
 
 
 def papers_model(ours: SimilarityConfig, variant: Variant) -> VQLoCConfig:
-    """VQLoC with our backbone and sizes."""
+    """VQLoC with our backbone and sizes, asked as in the paper."""
     shared = {field.name for field in fields(VQLoCConfig)} & {field.name for field in fields(ours)}
+    shared -= {"query_scales"}
     own = {name: variant.model[name] for name in VQLOC_ONLY if name in variant.model}
     return VQLoCConfig(**{name: getattr(ours, name) for name in shared}, **own)
 

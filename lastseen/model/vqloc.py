@@ -270,8 +270,9 @@ class VQLoC(nn.Module):
 def middle_patches(scales: Sequence[float], side: int) -> Tensor:
     """Of crops [scales, side, side], flattened: the patches in which a thing of these shares of the side can
     be. It is in the middle, but for scale 1; one patch on each side is for rounding."""
-    places = torch.zeros(len(scales), side, side, dtype=torch.bool)
-    for crop, scale in zip(places, scales):
-        left_out = 0 if scale == 1 else max(0, int(side * (1 - scale) / 2) - 1)
-        crop[left_out : side - left_out, left_out : side - left_out] = True
-    return places.flatten().nonzero()[:, 0]
+    places = []
+    for number, scale in enumerate(scales):
+        outside = 0 if scale == 1 else max(0, int(side * (1 - scale) / 2) - 1)
+        inside = range(outside, side - outside)
+        places += [(number * side + row) * side + column for row in inside for column in inside]
+    return torch.tensor(places)

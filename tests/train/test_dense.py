@@ -20,7 +20,7 @@ from lastseen.train.mining import MiningConfig
 from lastseen.train.optimiser import OptimiserConfig
 from lastseen.train.recipes import tiny, vqloc_synth
 from lastseen.train.training import Training
-from lastseen.weights import make_model
+from lastseen.weights import load_model, make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
@@ -177,6 +177,7 @@ def test_a_saved_model_has_the_keys_of_the_papers_network(tmp_path):
     )
     stored = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert stored["query_scales"] == [0.25] and stored["masked_query"] is True
+    assert load_model(tmp_path / "run" / "model").config == config.model
 
 
 def test_parts_hold_every_tensor_once_and_no_more_than_they_should(monkeypatch):
