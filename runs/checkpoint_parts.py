@@ -23,7 +23,10 @@ def pieces(run: Path) -> list[list[Path]]:
     folders = sorted(path for path in (run / "checkpoints").glob("*") if path.name.isdigit())
     if not folders:
         sys.exit(f"{run} has no checkpoint")
-    listed = json.loads((folders[-1] / "state.json").read_text())["files"]
+    state = folders[-1] / "state.json"
+    if not state.exists():
+        sys.exit(f"{folders[-1]} is not whole: state.json is missing; copy the first piece here")
+    listed = json.loads(state.read_text())["files"]
     files = [run / "config.json", run / "log.jsonl", folders[-1] / "state.json", folders[-1] / "config.json"]
     files += [folders[-1] / name for name in listed]
     missing = [path.name for path in files if not path.exists()]

@@ -1,6 +1,6 @@
 """The paper's own network, trained on the synthetic world: recipe `vqloc_synth`, over several machines.
 
-    python runs/train_vqloc.py --packs packs --walks walks --out runs/vqloc --workers 11 --stop-after 560
+    python runs/train_vqloc.py --packs packs --walks walks --out runs/vqloc --workers 10 --stop-after 1500
     python runs/checkpoint_parts.py runs/vqloc 0 FOLDER      then 1, 2, ..: a checkpoint in small pieces
     python runs/train_vqloc.py --packs packs --out runs/vqloc --model-only --set real_dev
 
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--walks", type=Path, default=Path("walks"), help="rounds of walks are kept here")
     parser.add_argument("--packs", type=Path)
     parser.add_argument("--workers", type=int, default=1, help="that render while nothing is trained")
-    parser.add_argument("--beside", type=int, default=2, help="that render while the model trains; 0: none")
+    parser.add_argument("--beside", type=int, default=3, help="that render while the model trains; 0: none")
     parser.add_argument("--stop-after", type=float, metavar="S", help="seconds from the start of the command")
     parser.add_argument("--unseen", type=int, default=8, help="unseen rooms, and as many photo walks")
     parser.add_argument("--watch-every", type=int, default=500, help="steps")

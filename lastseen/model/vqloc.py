@@ -269,10 +269,10 @@ class VQLoC(nn.Module):
 
 def middle_patches(scales: Sequence[float], side: int) -> Tensor:
     """Of crops [scales, side, side], flattened: the patches in which a thing of these shares of the side can
-    be. It is in the middle, but for scale 1; one patch on each side is for rounding."""
+    be. It is in the middle, but for scale 1; two patches on each side are for rounding."""
     places = []
     for number, scale in enumerate(scales):
-        outside = 0 if scale == 1 else max(0, int(side * (1 - scale) / 2) - 1)
+        outside = 0 if scale == 1 else max(0, int(side * (1 - scale) / 2) - 2)
         inside = range(outside, side - outside)
         places += [(number * side + row) * side + column for row in inside for column in inside]
     return torch.tensor(places)
