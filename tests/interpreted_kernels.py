@@ -105,7 +105,7 @@ def check_a_model() -> None:
     made = cast(HalfVQLoC, half_precision(exact, HALF))
     frames = torch.randint(0, 256, (7, 40, 60, 3), dtype=torch.uint8)
     box = exact.letterbox(60, 40)
-    query = EncodedQuery(torch.randn(config.dim, config.side, config.side))
+    query = EncodedQuery(torch.randn(1, config.dim, config.side, config.side))
     expected = exact.encode_frames(frames)
     used: set[str] = set()
     with swapped(used):
