@@ -94,13 +94,15 @@ def watch_unseen(config: TrainConfig, data: SynthData, arguments: argparse.Names
         FeatureStore(opened(half), plain, config.model, backbone, PROBE_CLIPS, UNSEEN_SEED)
         for half in (paths[0::2], paths[1::2])
     )
-    questions = WalkQuestions(opened(paths), backbone, config.model)
-    say(len(paths), "unseen walks,", sum(len(walk.truths) for walk in questions.walks), "questions")
+    questions = None
+    if arguments.questions:
+        questions = WalkQuestions(opened(paths), backbone, config.model, things=arguments.questions)
+        say(len(paths), "unseen walks,", sum(len(walk.truths) for walk in questions.walks), "questions")
 
     def watch(model: TrainedModel) -> Mapping[str, float]:
         assert isinstance(model, VQLoC)
         found = probe(model, fitted_on, judged_on, batches=PROBE_BATCHES)
-        return {**found._asdict(), **questions.metrics(model)}
+        return {**found._asdict(), **(questions.metrics(model) if questions else {})}
 
     return watch
 
@@ -142,6 +144,7 @@ def main() -> None:
     parser.add_argument("--beside", type=int, default=3, help="that render while the model trains; 0: none")
     parser.add_argument("--stop-after", type=float, metavar="S", help="seconds from the start of the command")
     parser.add_argument("--unseen", type=int, default=8, help="unseen rooms, and as many photo walks")
+    parser.add_argument("--questions", type=int, default=6, help="about each of them; 0: the probe alone")
     parser.add_argument("--watch-every", type=int, default=500, help="steps")
     parser.add_argument(
         "--model-only", action="store_true", help="of the newest checkpoint; train no further"
