@@ -3,9 +3,9 @@
     python benchmarks/trackers.py --set real_dev --every 3 --tracker nano --tracker-weights nanotrack_v2.pth
     python benchmarks/trackers.py --set val --tracker particles --device cuda --out stops.json
 
-A target is followed both ways, at 5 frames a second, until its confidence is below the lowest of --stops; the rows
-of the table are what each stop alone would have given. Means over questions; recovery is over all true frames.
-A stop must be chosen on rendered rooms, not on the set that is reported.
+A target is followed both ways, at 5 frames a second, until its confidence is below the lowest of --stops; the
+rows of the table are what each stop alone would have given. Means over questions; recovery is over all true
+frames. A stop must be chosen on rendered rooms, not on the set that is reported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CocoFormer (Xu et al. 2023): a frame's proposals are read as a set, together with the query.
 
-Proposals attend to the query, which gives each a logit; the query attends to the refined proposals, which gives the
-frame a logit. The score of a proposal is the mean of both scores.
+Proposals attend to the query, which gives each a logit; the query attends to the refined proposals, which
+gives the frame a logit. The score of a proposal is the mean of both scores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pipeline that SiamRCNN, NFM and CocoFormer share: they differ in head and training.
 
-frames -> backbone -> pyramid -> proposals (blind to the query) -> RoIAlign -> projector -> vectors   once per video
-query picture ------> backbone -> pyramid -> pooled -------------------> projector -> vector          once per query
+a video: frames -> backbone -> pyramid -> proposals, blind to the query -> RoIAlign -> projector -> vectors
+a query: its picture -> backbone -> pyramid -> pooled -> projector -> vector
 head(vectors of a frame's proposals, vector of the query) -> a logit for each proposal
 """
 
@@ -96,7 +96,7 @@ class RivalDetector(nn.Module):
         together = max(1, ROIS_AT_ONCE // max(k, 1))
         parts = [
             self.projector(roi_align(fine, boxes, ROI_SIZE).flatten(0, 1))
-            for fine, boxes in zip(pyramid.fine.split(together), boxes_unit.split(together))
+            for fine, boxes in zip(torch.split(pyramid.fine, together), torch.split(boxes_unit, together))
         ]
         return torch.cat(parts).view(n, k, -1)
 
@@ -217,8 +217,8 @@ def maps_of_frames(model: Any, backbone: nn.Module, frames: Tensor, group_paddin
 
 
 def query_square(picture: Tensor, box: Box, size: int) -> Tensor:
-    """The thing with a margin of QUERY_MARGIN_PX, in the middle of a grey square: a picture [h, w, 3] uint8 ->
-    [1, 3, size, size] in [0, 1]"""
+    """The thing with a margin of QUERY_MARGIN_PX, in the middle of a grey square: a picture [h, w, 3] uint8
+    -> [1, 3, size, size] in [0, 1]"""
     height, width = picture.shape[:2]
     wide = Box(*(round(v) for v in box.xyxy))
     x1, y1 = max(0, int(wide.x1) - QUERY_MARGIN_PX), max(0, int(wide.y1) - QUERY_MARGIN_PX)
@@ -245,6 +245,6 @@ def packed(proposals: Proposals, vectors: Tensor) -> Tensor:
 
 def unpacked(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Boxes float32 [n, k, 4], objectness [n, k], vectors [n, k, hidden]"""
-    coarse, rest, objectness, vectors = features[..., 0].split((4, 4, 1, features.shape[1] - 9), 1)
+    coarse, rest, objectness, vectors = torch.split(features[..., 0], [4, 4, 1, features.shape[1] - 9], 1)
     boxes = (coarse.float() + rest.float()).transpose(1, 2)
     return boxes, objectness[:, 0], vectors.transpose(1, 2)

@@ -1,7 +1,8 @@
 """NanoTrack v2 (Apache-2.0), a small published tracker: stands for KYS, whose weights cannot be had.
 
-The template is a square around the start box; in each picture a square twice as wide around the last box is searched.
-Places are chosen by score, less a penalty for boxes that change their size or shape, and near the last place.
+The template is a square around the start box; in each picture a square twice as wide around the last box is
+searched. Places are chosen by score, less a penalty for boxes that change their size or shape, and near the
+last place.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Followed:
         places = ((torch.arange(size, device=self.device) + 0.5) / size - 0.5) * side_px
         x = (self.centre[0] + places) / width * 2 - 1
         y = (self.centre[1] + places) / height * 2 - 1
-        grid = torch.stack(torch.broadcast_tensors(x[None, :], y[:, None]), -1)[None].float()
+        grid = torch.stack([x.expand(size, -1), y[:, None].expand(-1, size)], -1)[None].float()
         return F.grid_sample(frame - mean, grid, "bilinear", "zeros", align_corners=False) + mean
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,8 +57,8 @@ def load_nanotrack(path: Path) -> NanoTrackNetwork:
     """From nanotrack_v2.pth, a training checkpoint: nothing but tensors and numbers is read from it."""
     if not path.is_file():
         raise WeightsError(f"{path}: no such file; give the tracker's weights, nanotrack_v2.pth")
-    numbers = [  # its log of numbers is NumPy's
-        (np._core.multiarray.scalar, "numpy.core.multiarray.scalar"),
+    numbers: list[Any] = [  # its log of numbers is NumPy's
+        (import_module("numpy._core.multiarray").scalar, "numpy.core.multiarray.scalar"),
         np.dtype,
         *{type(np.dtype(name)) for name in ("float32", "float64", "int64")},
     ]

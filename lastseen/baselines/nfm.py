@@ -1,7 +1,8 @@
 """NFM, "Negative Frames Matter" (Xu et al. 2022): SiamRCNN that also learns from frames without the thing.
 
-The network is SiamRCNN's. Training differs: for every frame of the response track, the frame one track's length
-later is a negative; and the whole detector is tuned, at a tenth of the head's rate, with the proposals' losses.
+The network is SiamRCNN's. Training differs: for every frame of the response track, the frame one track's
+length later is a negative; and the whole detector is tuned, at a tenth of the head's rate, with the
+proposals' losses.
 """
 
 from __future__ import annotations

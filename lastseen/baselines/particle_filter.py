@@ -1,6 +1,7 @@
 """The originals' particle filter: boxes around the last one, of which the one that looks most alike is next.
 
-Looks are the mean patch feature of a backbone, here that of the detector; the originals take an ImageNet ResNet-50.
+Looks are the mean patch feature of a backbone, here that of the detector; the originals take an ImageNet
+ResNet-50.
 """
 
 from __future__ import annotations

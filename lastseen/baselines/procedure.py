@@ -1,9 +1,8 @@
 """How a rival's predictions become an answer, as a procedure of the Localizer.
 
-RivalProcedure   the detectors: peak rule, then a tracker or our ends
-StarkProcedure   STARK: exactly VQLoC's rule
-Both answer always. As published every answer has score 1; otherwise it has that of its own peak, so that ranking is
-not mistaken for method.
+RivalProcedure   the detectors: peak rule, then a tracker or our ends StarkProcedure   STARK: exactly VQLoC's
+rule Both answer always. As published every answer has score 1; otherwise it has that of its own peak, so that
+ranking is not mistaken for method.
 """
 
 from __future__ import annotations

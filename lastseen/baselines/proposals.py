@@ -104,8 +104,9 @@ def best_proposals(scored: AnchorScores, count: int) -> Proposals:
     """The best anchors of each level, moved by their deltas and cut off at the border; overlapping ones of a
     level are suppressed; then the best of all levels."""
     boxes, logits = [], []
-    parts = zip(*(part.split(scored.levels, dim) for part, dim in ((scored.logits, 1), (scored.deltas, 1))))
-    for (of_level, deltas), anchors in zip(parts, scored.anchors.split(scored.levels)):
+    levels = list(scored.levels)
+    parts = (torch.split(part, levels, 1) for part in (scored.logits, scored.deltas))
+    for of_level, deltas, anchors in zip(*parts, torch.split(scored.anchors, levels)):
         top, order = of_level.sort(dim=1, descending=True, stable=True)
         top, order = top[:, :BEFORE_NMS], order[:, :BEFORE_NMS]
         found = moved(anchors[order], deltas.gather(1, order[..., None].expand(-1, -1, 4))).clamp(0, 1)
@@ -142,8 +143,8 @@ class AnchorLabels(NamedTuple):
 
 
 def label_anchors(anchors: Tensor, things: Sequence[Tensor], ignored: Sequence[Tensor]) -> AnchorLabels:
-    """Anchors [a, 4]; for each picture the boxes of its things [t, 4], and of what is neither a thing to learn
-    nor background [i, 4]."""
+    """Anchors [a, 4]; for each picture the boxes of its things [t, 4], and of what is neither a thing to
+    learn nor background [i, 4]."""
     positive, negative, targets = [], [], []
     for boxes, others in zip(things, ignored):
         if len(boxes):

@@ -8,14 +8,15 @@ from einops import rearrange
 from torch import Tensor
 
 MOST_SAMPLES = 4  # along a side of a grid's cell
+BOXES_AT_ONCE = 256
 
 
 def roi_align(features: Tensor, boxes_unit: Tensor, size: int, most_samples: int = MOST_SAMPLES) -> Tensor:
     """Features [n, c, h, w] and boxes [n, k, 4] in their unit square -> [n, k, c, size, size]
 
     Each cell is the mean of s x s points, bilinear between the centres of features ("aligned", half a cell
-    shifted against the first RoIAlign). s is chosen for each box so that no feature inside it is skipped, up to
-    `most_samples`. Beyond the border the features at the border are repeated.
+    shifted against the first RoIAlign). s is chosen for each box so that no feature inside it is skipped, up
+    to `most_samples`. Beyond the border the features at the border are repeated.
     """
     n, c, h, w = features.shape
     k = boxes_unit.shape[1]
@@ -24,7 +25,7 @@ def roi_align(features: Tensor, boxes_unit: Tensor, size: int, most_samples: int
     samples = (sides.amax(1) / size).ceil().clamp(1, most_samples).long()
     whose = torch.arange(n, device=flat.device).repeat_interleave(k)
     out = features.new_empty(n * k, c, size, size)
-    for count in samples.unique().tolist():
+    for count in sorted(set(samples.tolist())):
         chosen = (samples == count).nonzero().flatten()
         out[chosen] = _sampled(features, flat[chosen], whose[chosen], size, count)
     return out.view(n, k, c, size, size)
@@ -41,13 +42,14 @@ def _sampled(features: Tensor, boxes: Tensor, whose: Tensor, size: int, samples:
         [x[:, None, :].expand(-1, side, -1), y[:, :, None].expand(-1, -1, side)], -1
     )  # [m, side, side, 2] in the unit square
     parts = features.new_empty(len(boxes), features.shape[1], size, size)
-    for picture in whose.unique().tolist():
-        of_it = (whose == picture).nonzero().flatten()
-        # Boxes of one picture are rows of one tall grid, so that its features are not copied for each.
-        tall = rearrange(grid[of_it], "m a b two -> 1 (m a) b two") * 2 - 1
-        found = F.grid_sample(
-            features[picture][None], tall.to(features.dtype), "bilinear", "border", align_corners=False
-        )
-        cells = rearrange(found, "1 c (m a) b -> m c a b", m=len(of_it))
-        parts[of_it] = F.avg_pool2d(cells, samples) if samples > 1 else cells
+    for picture in sorted(set(whose.tolist())):
+        # In float32, whatever the features are: places need more digits than half precision has.
+        of_picture = features[picture][None].float()
+        for of_it in (whose == picture).nonzero().flatten().split(BOXES_AT_ONCE):
+            # Boxes of one picture are rows of one tall grid, so that its features are not copied for each.
+            tall = rearrange(grid[of_it], "m a b two -> 1 (m a) b two") * 2 - 1
+            found = F.grid_sample(of_picture, tall, "bilinear", "border", align_corners=False)
+            cells = rearrange(found, "1 c (m a) b -> m c a b", m=len(of_it))
+            cells = F.avg_pool2d(cells, samples) if samples > 1 else cells
+            parts[of_it] = cells.to(features.dtype)
     return parts

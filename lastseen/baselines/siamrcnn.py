@@ -45,8 +45,8 @@ def comparison_loss(logits: Tensor, positive: Tensor, negative: Tensor) -> Tenso
     """BCE over all positives and each query's hardest negatives.
 
     Logits [q, m] of all proposals of the batch for each query, and which count as what, bool [q, m]. In the
-    published code the places of the hardest among the *negatives* are used as places among *all* proposals, so
-    that others than the hardest are learned from. Here they are the hardest.
+    published code the places of the hardest among the *negatives* are used as places among *all* proposals,
+    so that others than the hardest are learned from. Here they are the hardest.
     """
     hardest = min(HARD_NEGATIVES, logits.shape[1])
     top = logits.float().masked_fill(~negative, -torch.inf).topk(hardest, 1).values

@@ -1,9 +1,10 @@
 """STARK as the paper's authors ran it, and the same with positions.
 
-Query and frame tokens are concatenated, without telling them apart, and read by one encoder; a learned embedding for
-each frame decodes that frame's box and whether the thing is there. There is no template, search region or state: it
-is not the STARK tracker (docs/rivals.md). With positions (`StarkConfig.positions`), both token sets carry sine
-positions and the box comes from a corner head over the frame's tokens, as in the tracker's paper.
+Query and frame tokens are concatenated, without telling them apart, and read by one encoder; a learned
+embedding for each frame decodes that frame's box and whether the thing is there. There is no template, search
+region or state: it is not the STARK tracker (docs/rivals.md). With positions (`StarkConfig.positions`), both
+token sets carry sine positions and the box comes from a corner head over the frame's tokens, as in the
+tracker's paper.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import torch
@@ -214,8 +216,8 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """State [b, t, dim], memory [b, t, l, dim] -> [b, t, dim]
 
-    Self-attention over the frames of the clip twice, as in the authors' code, then cross-attention, in which the
-    embedding of a frame sees that frame's tokens only.
+    Self-attention over the frames of the clip twice, as in the authors' code, then cross-attention, in which
+    the embedding of a frame sees that frame's tokens only.
     """
 
     def __init__(self, dim: int, hidden: int, heads: int = 4) -> None:
@@ -261,7 +263,7 @@ class CornerHead(nn.Module):
         widths = (dim, dim, dim // 2, dim // 4, dim // 8)
         self.towers = nn.ModuleList(
             nn.Sequential(
-                *(layer for pair in zip(widths, widths[1:]) for layer in _tower_block(*pair)),
+                *(layer for pair in pairwise(widths) for layer in _tower_block(*pair)),
                 nn.Conv2d(widths[-1], 1, 1),
             )
             for _ in range(2)

@@ -1,4 +1,5 @@
-"""Rivals by name or folder: a model folder (config.json, model.safetensors) and procedure.json, what follows the peak.
+"""Rivals by name or folder: config.json and model.safetensors, as of any model, and procedure.json, what
+follows the peak.
 
 runs/rivals.py makes such folders; those in the user's models folder go by name: --weights siamrcnn
 """
@@ -159,12 +160,23 @@ def procedure_of(
         if tracker is not None:
             raise LastSeenError(f"{model.name} follows nothing after its peak: leave --tracker out")
         return StarkProcedure(constant_score)
+    device = next(model.parameters()).device
+    return RivalProcedure(
+        after_peak_of(after, tracker, tracker_weights, model.backbone, device), constant_score
+    )
+
+
+def after_peak_of(
+    after: AfterPeak,
+    tracker: str | None,
+    weights: str | os.PathLike[str] | None,
+    backbone: nn.Module | None,
+    device: torch.device,
+) -> Track | Ends:
     peaks = PeakRule(least_score=after.least_score)
     if tracker == "ends":
-        return RivalProcedure(Ends(peaks), constant_score)
-    device = next(model.parameters()).device
-    made = make_tracker(tracker or "particles", after, tracker_weights, model.backbone, device)
-    return RivalProcedure(Track(peaks, made), constant_score)
+        return Ends(peaks)
+    return Track(peaks, make_tracker(tracker or "particles", after, weights, backbone, device))
 
 
 def make_tracker(

@@ -21,6 +21,13 @@ from lastseen.sighting import Evidence, Extract, Extraction
 DECODED_AT_ONCE = 32  # frames, going backward
 
 
+class Pictures(Protocol):
+    """What following reads of a video; frames are numbered as in the evidence."""
+
+    def pictures(self, start: int, stop: int) -> Iterator[np.ndarray]:
+        """Frames [start, stop) in their original size."""
+
+
 class Target(Protocol):
     """What is being followed."""
 
@@ -54,6 +61,9 @@ class Track:
     tracker: Tracker
 
     def __call__(self, evidence: Evidence, extract: Extract, video: FrameAccess) -> Evidence:
+        return self.followed(evidence, video)
+
+    def followed(self, evidence: Evidence, video: Pictures) -> Evidence:
         peak = peak_of(evidence, self.peaks)
         if peak is None:
             return unseen(evidence)
@@ -83,6 +93,9 @@ class Ends:
     extent_ratio: float = Extraction.extent_ratio
 
     def __call__(self, evidence: Evidence, extract: Extract, video: FrameAccess) -> Evidence:
+        return self.followed(evidence, video)
+
+    def followed(self, evidence: Evidence, video: Pictures) -> Evidence:
         peak = peak_of(evidence, self.peaks)
         if peak is None:
             return unseen(evidence)
@@ -116,7 +129,7 @@ def followed(tracker: Tracker, picture: np.ndarray, start: Box, pictures: Iterat
     return boxes
 
 
-def backward_pictures(video: FrameAccess, before: int) -> Iterator[np.ndarray]:
+def backward_pictures(video: Pictures, before: int) -> Iterator[np.ndarray]:
     """Frames before - 1, before - 2, .., 0; decoded forward, a few at a time."""
     stop = before
     while stop > 0:

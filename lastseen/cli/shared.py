@@ -70,7 +70,8 @@ Weights = Annotated[
     typer.Option(
         metavar="FOLDER",
         envvar="LASTSEEN_WEIGHTS",
-        help="A model made by 'lastseen train' or 'lastseen convert', or training-free (default: bundled).",
+        help="A model made by 'lastseen train' or 'lastseen convert', training-free, or a rival of the paper "
+        "like siamrcnn (default: bundled).",
     ),
 ]
 Paper = Annotated[
@@ -135,6 +136,8 @@ def open_localizer(
     engine: str | None = None,
     skip: Sequence[str] = (),
     masks: bool = False,
+    tracker: str | None = None,
+    tracker_weights: Path | None = None,
 ) -> Localizer:
     began = time.monotonic()
     from lastseen.localizer import Localizer
@@ -147,6 +150,8 @@ def open_localizer(
         skip=skip,
         engine=engine,
         masks=masks,
+        tracker=tracker,
+        tracker_weights=tracker_weights,
     )
     what = localizer.model.title, localizer.device, engine or localizer.engine.name
     log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)
