@@ -52,6 +52,8 @@ def suppressed(boxes: Tensor, iou: float) -> Tensor:
     first k answers are right after k rounds at the latest, and mostly all of them after a few.
     """
     shape, count = boxes.shape[:-2], boxes.shape[-2]
+    if not boxes.numel():
+        return torch.ones(*shape, count, dtype=torch.bool, device=boxes.device)
     boxes = boxes.reshape(-1, count, 4)
     earlier = torch.ones(count, count, dtype=torch.bool, device=boxes.device).triu(1)
     covers = ((pairwise_iou(boxes, boxes) > iou) & earlier).to(boxes.dtype)

@@ -57,8 +57,9 @@ def load_nanotrack(path: Path) -> NanoTrackNetwork:
     """From nanotrack_v2.pth, a training checkpoint: nothing but tensors and numbers is read from it."""
     if not path.is_file():
         raise WeightsError(f"{path}: no such file; give the tracker's weights, nanotrack_v2.pth")
+    scalar = import_module("numpy._core.multiarray").scalar
     numbers: list[Any] = [  # its log of numbers is NumPy's
-        (import_module("numpy._core.multiarray").scalar, "numpy.core.multiarray.scalar"),
+        *((scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
         np.dtype,
         *{type(np.dtype(name)) for name in ("float32", "float64", "int64")},
     ]
@@ -66,9 +67,8 @@ def load_nanotrack(path: Path) -> NanoTrackNetwork:
         with torch.serialization.safe_globals(numbers):
             data = torch.load(path, map_location="cpu", weights_only=True)
         state: State = data["state_dict"]
-        kept = {
-            k: v for k, v in state.items() if not k.startswith("neck.")
-        }  # of a variant with more channels
+        # The neck is of a variant with more channels.
+        kept = {name: value for name, value in state.items() if not name.startswith("neck.")}
     except (pickle.UnpicklingError, KeyError, TypeError, AttributeError, EOFError, RuntimeError, ValueError):
         raise WeightsError(
             f"{path} is not NanoTrack's weights file, or is damaged; expected nanotrack_v2.pth"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import find_peaks, medfilt
+from scipy.ndimage import median_filter
+from scipy.signal import find_peaks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class PeakRule:
     def smoothed(self, scores: np.ndarray) -> np.ndarray:
         """Zeros stand before the first and after the last frame, as in the originals: a thing that is in view
         in the last two frames loses score."""
-        return medfilt(np.asarray(scores, np.float64), self.median_frames)
+        return median_filter(np.asarray(scores, np.float64), self.median_frames, mode="constant")
 
     def peaks(self, smoothed: np.ndarray) -> np.ndarray:
         found, _ = find_peaks(

@@ -94,7 +94,7 @@ def evaluate(
         if detections is not None:
             if weights is not None or absent is not None or engine is not None or masks or skip:
                 raise LastSeenError(
-                    "--detections takes the place of a model: leave out --weights, --engine, --absent and such"
+                    "--detections takes the place of a model: leave out --weights, --absent and the like"
                 )
             content = _of_detections(
                 detections, least_score, tracker, tracker_weights, device, questions, videos, out, quiet

@@ -99,7 +99,7 @@ class RivalData:
         rooms = [n for n, walk in enumerate(self.gallery.walks) if walk.others_px is not None]
         if not rooms:
             raise TrainError(
-                "proposals need walks through rooms with the boxes of all things; these are older ones, or over "
+                "proposals need walks through rooms with the boxes of all things; these are older, or over "
                 "photographs: render them again in a new folder"
             )
         rng = np.random.default_rng([self.seed, step, 1])
