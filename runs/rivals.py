@@ -4,10 +4,10 @@
     python runs/rivals.py --walks walks --out runs/rivals --size 896 --only proposals siamrcnn --minutes 8
     python runs/rivals.py --out runs/rivals --parts FOLDER       and, elsewhere, --join FOLDER
 
-A run that was stopped goes on where it was. Stages, in this order: proposals (on a frozen backbone), siamrcnn,
-nfm, cocoformer, stark, stark-positions; each makes OUT/NAME-SIZE, a folder for --weights, in half precision.
-`--parts` puts finished folders into pieces below 16 MiB; `--join` makes folders of pieces again. Answers and
-the table: runs/rivals_answers.py.
+A run that was stopped goes on where it was. Stages, in this order: proposals (on a frozen backbone),
+siamrcnn, nfm, cocoformer, stark, stark-positions; each makes OUT/NAME-SIZE, a folder for --weights, in half
+precision. `--parts` puts finished folders into pieces below 16 MiB; `--join` makes folders of pieces again.
+Answers and the table: runs/rivals_answers.py.
 
 Rooms of seed 0 of the val split choose thresholds; seeds 1 and 2 and real_dev choose nothing.
 """
@@ -15,8 +15,11 @@ Rooms of seed 0 of the val split choose thresholds; seeds 1 and 2 and real_dev c
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import json
 import shutil
+import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -49,6 +52,7 @@ PHOTO_SHARE = 0.5
 REFRESH_STEPS = 700
 LEAST_SCORES = {"cocoformer": 0.25}  # of a peak, as published; the others' is 0.5
 PART_BYTES = 15 * 2**20
+FILES = ("config.json", "procedure.json", "model.safetensors")
 BEGAN = time.monotonic()
 
 
@@ -134,38 +138,36 @@ def halved(model: Rival) -> Rival:
 
 
 def split(folder: Path, out: Path) -> None:
-    """OUT/FOLDER.000, .001, ..: every file of a finished folder, one after the other, in pieces."""
+    """OUT/FOLDER.000, .001, ..: a finished folder as one archive, in pieces. A line of JSON in front of the
+    first one tells what all of them make."""
     out.mkdir(parents=True, exist_ok=True)
-    number = 0
-    for name in ("config.json", "procedure.json", "model.safetensors"):
-        content = (folder / name).read_bytes()
-        for first in range(0, len(content), PART_BYTES):
-            head = json.dumps({"file": name, "first": first, "size": len(content)}).encode() + b"\n"
-            (out / f"{folder.name}.{number:03d}").write_bytes(head + content[first : first + PART_BYTES])
-            number += 1
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in FILES:
+            archive.add(folder / name, name)
+    content = buffer.getvalue()
+    about = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    content = json.dumps(about).encode() + b"\n" + content
+    for number, first in enumerate(range(0, len(content), PART_BYTES)):
+        (out / f"{folder.name}.{number:03d}").write_bytes(content[first : first + PART_BYTES])
 
 
 def join(parts: Path, out: Path) -> None:
-    """The folders of all pieces in PARTS; a folder of which a piece is missing is named and left out."""
-    for name in sorted({path.name.rsplit(".", 1)[0] for path in parts.glob("*.[0-9][0-9][0-9]")}):
-        files: dict[str, bytearray] = {}
-        found: dict[str, int] = {}
-        for path in sorted(parts.glob(f"{name}.[0-9][0-9][0-9]")):
-            head, content = path.read_bytes().split(b"\n", 1)
-            about = json.loads(head)
-            file = files.setdefault(about["file"], bytearray(about["size"]))
-            file[about["first"] : about["first"] + len(content)] = content
-            found[about["file"]] = found.get(about["file"], 0) + len(content)
-        if set(files) != {"config.json", "procedure.json", "model.safetensors"} or any(
-            found[one] != len(content) for one, content in files.items()
-        ):
-            say(name, "is not whole: a piece is missing")
+    """The folders of all pieces in PARTS; one whose pieces are not whole is named and left out."""
+    for name in sorted({path.stem for path in parts.glob("*.[0-9][0-9][0-9]")}):
+        pieces = sorted(parts.glob(f"{name}.[0-9][0-9][0-9]"))
+        head, _, content = b"".join(path.read_bytes() for path in pieces).partition(b"\n")
+        if pieces[0].suffix != ".000" or json.loads(head)["sha256"] != hashlib.sha256(content).hexdigest():
+            say(name, "is not whole: a piece is missing or damaged")
             continue
         building = out / f".{name}.part"
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        for one, content in files.items():
-            (building / one).write_bytes(content)
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            for one in FILES:
+                file = archive.extractfile(one)
+                assert file is not None
+                (building / one).write_bytes(file.read())
         shutil.rmtree(out / name, ignore_errors=True)
         building.rename(out / name)
         say(out / name)

@@ -17,9 +17,10 @@ def areas(boxes: Tensor) -> Tensor:
 
 def intersections(boxes: Tensor, others: Tensor) -> Tensor:
     """[.., n, 4] and [.., m, 4] -> [.., n, m]"""
-    low = torch.maximum(boxes[..., :, None, :2], others[..., None, :, :2])
-    high = torch.minimum(boxes[..., :, None, 2:], others[..., None, :, 2:])
-    return (high - low).clamp(min=0).prod(-1)
+    x1, y1, x2, y2 = (boxes[..., side, None] for side in range(4))
+    left, top, right, bottom = (others[..., None, :, side] for side in range(4))
+    across = (torch.minimum(x2, right) - torch.maximum(x1, left)).clamp_(min=0)
+    return across.mul_((torch.minimum(y2, bottom) - torch.maximum(y1, top)).clamp_(min=0))
 
 
 def pairwise_iou(boxes: Tensor, others: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ refused.
 
 from __future__ import annotations
 
+import _codecs
 import gzip
 import io
 import pickle
@@ -35,6 +36,7 @@ class PublishedBox:
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
+    ("_codecs", "encode"): _codecs.encode,  # how older pickles hold bytes
     ("vq2d.structures", "BBox"): PublishedBox,
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): np.ndarray,

@@ -92,7 +92,7 @@ def evaluate(
         given = [path for path in (annotations, absent, tracker_weights) if path is not None]
         check_apart([("--out", out)], [*given, *model_files(weights)])
         if detections is not None:
-            if weights is not None or absent is not None or engine is not None or masks or skip:
+            if weights is not None or absent is not None or masks or skip or paper:
                 raise LastSeenError(
                     "--detections takes the place of a model: leave out --weights, --absent and the like"
                 )
