@@ -113,6 +113,7 @@ def evaluate(
                 masks,
                 tracker=tracker,
                 tracker_weights=tracker_weights,
+                rivals=True,
             )
             with progress_bar(None, quiet) as progress:
                 content = run_benchmark(

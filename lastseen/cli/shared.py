@@ -138,9 +138,14 @@ def open_localizer(
     masks: bool = False,
     tracker: str | None = None,
     tracker_weights: Path | None = None,
+    rivals: bool = False,
 ) -> Localizer:
+    """`rivals`: whether the paper's rivals will do."""
     began = time.monotonic()
     from lastseen.localizer import Localizer
+
+    if not rivals:
+        refuse_rival(weights)
 
     localizer = Localizer.from_pretrained(
         weights,
@@ -156,6 +161,15 @@ def open_localizer(
     what = localizer.model.title, localizer.device, engine or localizer.engine.name
     log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)
     return localizer
+
+
+def refuse_rival(weights: Path | None) -> None:
+    from lastseen.baselines.stored import rival_folder
+
+    if weights is not None and rival_folder(weights) is not None:
+        raise LastSeenError(
+            f"{weights} is a rival of the paper: only 'lastseen find' in videos and 'lastseen evaluate' take it"
+        )
 
 
 def model_files(weights: Path | None) -> list[Path]:

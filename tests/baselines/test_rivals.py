@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from models import TINY, Evil, randomised
+from PIL import Image
 from scenes import PLACES, SIDE, thing, write_scene
 
 from lastseen.baselines.detector import RivalDetector
@@ -181,3 +182,20 @@ def test_a_thing_with_its_surroundings_is_the_query(by_name):
     vectors = [localizer.encode_query(one)[0].vectors for one in asked]
     assert torch.equal(vectors[0], vectors[1])
     assert not torch.equal(vectors[0], vectors[2])
+
+
+def test_the_command_line_takes_rivals_where_they_answer(folders, tmp_path, run, monkeypatch):
+    monkeypatch.delenv("LASTSEEN_ENGINE")
+    picture, film = tmp_path / "thing.png", write_scene(tmp_path / "walk.mp4", SHORT)
+    Image.fromarray(thing()).save(picture)
+    rival = folders / "rivals" / "stark"
+    status, printed, _ = run(
+        "find", picture, film, "--weights", rival, "--device", "cpu", "--json", "--quiet"
+    )
+    assert status == 0 and json.loads(printed)["tracks"]
+    for command in (
+        ["index", film, "--index", tmp_path / "index", "--weights", rival],
+        ["affinity", picture, film, "--at", 1, "--out", tmp_path / "a.png", "--weights", rival],
+    ):
+        status, _, error = run(*command)
+        assert status == 2 and "rival of the paper" in error and error.count("\n") == 1
