@@ -2,12 +2,15 @@
 
     python runs/rivals.py --walks walks --packs packs --out runs/rivals --workers 11
     python runs/rivals.py --walks walks --out runs/rivals --size 896 --only proposals siamrcnn --minutes 8
+    python runs/rivals.py --walks walks --out runs/rivals --size 896 --begin-with 448 --clips 0
     python runs/rivals.py --out runs/rivals --parts FOLDER       and, elsewhere, --join FOLDER
 
 A run that was stopped goes on where it was. Stages, in this order: proposals (on a frozen backbone),
 siamrcnn, nfm, cocoformer, stark, stark-positions; each makes OUT/NAME-SIZE, a folder for --weights, in half
 precision. `--parts` puts finished folders into pieces below 16 MiB; `--join` makes folders of pieces again.
 Answers and the table: runs/rivals_answers.py.
+
+Detectors trained at 448 px run at 896 px as well (`--begin-with 448`): anchors are shares of the picture.
 
 Rooms of seed 0 of the val split choose thresholds; seeds 1 and 2 and real_dev choose nothing.
 """
@@ -94,6 +97,10 @@ def train_stage(name: str, arguments: argparse.Namespace, gallery: Gallery, star
     model.backbone.load_state_dict(start.state_dict())
     if isinstance(model, RivalDetector) and name != "proposals":
         start_from(model, read_state(out / f"proposals-{size}" / "model.safetensors"))
+    if arguments.begin_with:
+        model.load_state_dict(
+            {**model.state_dict(), **read_state(out / f"{name}-{arguments.begin_with}" / "model.safetensors")}
+        )
     model.to(arguments.device)
     training = training_of(name, arguments)
     run = out / "training" / folder.name
@@ -114,13 +121,13 @@ def train_stage(name: str, arguments: argparse.Namespace, gallery: Gallery, star
 
 def training_of(name: str, arguments: argparse.Namespace) -> RivalTraining:
     made = RivalTraining(
-        steps=max(1, arguments.clips // arguments.batch),
+        steps=arguments.clips // arguments.batch,
         batch=arguments.batch,
         checkpoint_every=arguments.checkpoint_every,
     )
     if name == "proposals":
         batch = min(PROPOSAL_BATCH, arguments.batch)
-        return replace(made, steps=arguments.proposal_steps, batch=batch)
+        return replace(made, steps=arguments.proposal_steps if arguments.clips else 0, batch=batch)
     return replace(made, lr=STARK_LR, weight_decay=STARK_DECAY) if name.startswith("stark") else made
 
 
@@ -188,6 +195,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--start", type=Path, help="a model folder whose backbone is taken; default: bundled")
     made.add_argument("--size", type=int, default=448, help="px of the input: 448 or 896")
     made.add_argument("--only", nargs="+", choices=STAGES, default=list(STAGES))
+    made.add_argument(
+        "--begin-with", type=int, metavar="SIZE", help="weights of another size; --clips 0: as they are"
+    )
     made.add_argument("--minutes", type=float, help="budget of each stage")
     made.add_argument("--clips", type=int, default=CLIPS)
     made.add_argument("--batch", type=int, default=BATCH)

@@ -56,23 +56,24 @@ def comparison_loss(logits: Tensor, positive: Tensor, negative: Tensor) -> Tenso
 
 
 def sampled_proposals(
-    boxes: Tensor, truth: Tensor | None, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """SAMPLED_PROPOSALS of a picture's proposals [k, 4] -> boxes, and which of them show the thing
+    boxes: Tensor, there: Tensor, truth: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """SAMPLED_PROPOSALS of each frame: boxes [n, s, 4], which of them exist, and which show the thing
 
-    The true box [4] is added to them (None: the thing is not in the picture).
+    Of proposals [n, k, 4], which exist where `there` [n, k] says so, and the true boxes [t, 4] of the first t
+    frames, which are added to them; the other frames do not show the thing.
     """
-    if truth is None:
-        overlap = torch.zeros(len(boxes), device=boxes.device)
-    else:
-        boxes = torch.cat([truth[None], boxes])
-        overlap = pairwise_iou(boxes, truth[None])[:, 0]
-    drawn = torch.rand(len(boxes), generator=generator, device=generator.device).to(boxes.device)
-    is_right = overlap >= POSITIVE_IOU
-    # The true box comes first, so that there is one positive in any case.
-    drawn[: truth is not None] = -1.0
+    n, t = len(boxes), len(truth)
+    added = torch.cat([truth, truth.new_zeros(n - t, 4)])
+    is_added = (torch.arange(n, device=boxes.device) < t)[:, None]
+    boxes, there = torch.cat([added[:, None], boxes], 1), torch.cat([is_added, there], 1)
+    is_right = there & is_added & (pairwise_iou(boxes, added[:, None])[..., 0] >= POSITIVE_IOU)
+    drawn = torch.rand(boxes.shape[:2], generator=generator, device=boxes.device)
+    drawn[:, 0] = -1.0  # the true box comes first, so that there is a positive in any case
     most = int(SAMPLED_PROPOSALS * POSITIVE_SHARE)
-    right = drawn.masked_fill(~is_right, 2.0).argsort()[: min(most, int(is_right.sum()))]
-    wrong = drawn.masked_fill(is_right, 2.0).argsort()[: int((~is_right).sum())]
-    chosen = torch.cat([right, wrong[: SAMPLED_PROPOSALS - len(right)]])
-    return boxes[chosen], is_right[chosen]
+    right_rank = drawn.masked_fill(~is_right, 2.0).argsort(1).argsort(1)
+    kept = there & (~is_right | (right_rank < most))
+    # Kept positives first, then random others.
+    order = (drawn - 4.0 * (kept & is_right)).masked_fill(~kept, 9.0).argsort(1)[:, :SAMPLED_PROPOSALS]
+    chosen = boxes.gather(1, order[..., None].expand(-1, -1, 4))
+    return chosen, kept.gather(1, order), (kept & is_right).gather(1, order)

@@ -168,7 +168,7 @@ def refuse_rival(weights: Path | None) -> None:
 
     if weights is not None and rival_folder(weights) is not None:
         raise LastSeenError(
-            f"{weights} is a rival of the paper: only 'lastseen find' in videos and 'lastseen evaluate' take it"
+            f"{weights} is a rival of the paper: ask it by 'lastseen find' in a video or 'lastseen evaluate'"
         )
 
 

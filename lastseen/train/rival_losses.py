@@ -20,14 +20,14 @@ from lastseen.baselines.cocoformer import (
 from lastseen.baselines.detector import RivalDetector
 from lastseen.baselines.nfm import NFM
 from lastseen.baselines.proposals import AnchorScores, best_proposals, label_anchors, proposal_loss
-from lastseen.baselines.siamrcnn import SAMPLED_PROPOSALS, SiamRCNN, comparison_loss, sampled_proposals
+from lastseen.baselines.siamrcnn import SiamRCNN, comparison_loss, sampled_proposals
 from lastseen.baselines.stark import Stark
 from lastseen.train.batch import Batch
 from lastseen.train.loss import box_terms
 from lastseen.train.rival_data import Frames, Pairs
 
 Numbers = dict[str, Tensor]
-TRAIN_PROPOSALS = 1000  # of a frame, of which SAMPLED_PROPOSALS are learned from
+TRAIN_PROPOSALS = 1000  # of a frame, of which 64 are learned from
 STARK_GIOU_WEIGHT, STARK_SCORE_WEIGHT = 0.3, 10.0
 
 
@@ -87,16 +87,9 @@ def is_head_only(model: RivalDetector) -> bool:
 def sampled_of(scored: AnchorScores, pairs: Pairs, generator: torch.Generator) -> Sampled:
     with torch.no_grad():
         proposals = best_proposals(scored, TRAIN_PROPOSALS)
-    boxes, there, positive = [], [], []
-    b = len(pairs.truth)
-    for number, (found, logits) in enumerate(zip(proposals.boxes, proposals.logits)):
-        truth = pairs.truth[number] if number < b else None  # the negative frames come last
-        chosen, is_right = sampled_proposals(found[logits > -torch.inf], truth, generator)
-        missing = SAMPLED_PROPOSALS - len(chosen)
-        boxes.append(F.pad(chosen, (0, 0, 0, missing)))
-        positive.append(F.pad(is_right, (0, missing)))
-        there.append(F.pad(torch.ones_like(is_right), (0, missing)))
-    return Sampled(boxes=torch.stack(boxes), there=torch.stack(there), positive=torch.stack(positive))
+    there = proposals.logits > -torch.inf
+    boxes, there, positive = sampled_proposals(proposals.boxes, there, pairs.truth, generator)
+    return Sampled(boxes=boxes, there=there, positive=positive)
 
 
 def _labels(sampled: Sampled, pairs: Pairs, kept: Tensor) -> tuple[Tensor, Tensor]:

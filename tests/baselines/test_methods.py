@@ -144,11 +144,17 @@ def test_a_tenth_of_the_sampled_proposals_is_positive_and_the_true_box_is_one():
     truth = torch.tensor([0.2, 0.2, 0.6, 0.6])
     near = truth + 0.02 * torch.rand(50, 4)
     far = torch.tensor([0.7, 0.7, 0.9, 0.9]) + 0.02 * torch.rand(150, 4)
-    boxes, is_right = sampled_proposals(torch.cat([near, far]), truth, torch.Generator().manual_seed(0))
-    assert (len(boxes), int(is_right.sum())) == (64, 6)
-    assert torch.equal(boxes[0], truth)
-    boxes, is_right = sampled_proposals(far, None, torch.Generator().manual_seed(0))
-    assert (len(boxes), int(is_right.sum())) == (64, 0)
+    proposals = torch.cat([near, far]).expand(3, -1, 4)
+    there = torch.ones(3, 200, dtype=torch.bool)
+    there[1, 50:] = False  # a frame with few proposals, all of them right
+    generator = torch.Generator().manual_seed(0)
+    boxes, exists, is_right = sampled_proposals(proposals, there, truth.expand(2, 4), generator)
+    assert boxes.shape == (3, 64, 4)
+    assert exists.sum(1).tolist() == [64, 6, 64]
+    assert is_right.sum(1).tolist() == [6, 6, 0]  # the third frame does not show the thing
+    assert torch.equal(boxes[0, 0], truth) and torch.equal(boxes[1, 0], truth)
+    wrong = boxes[0][exists[0] & ~is_right[0]]
+    assert len(wrong) == 58 and (wrong >= 0.7).all()
 
 
 def test_a_negative_frame_is_one_track_later_and_before_the_question():

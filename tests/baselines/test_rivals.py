@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"backbone": TINY, "image_size": 112}
 HEAD = {"query_size": 56, "channels": 16, "hidden": 16, "proposals": 20}
 STARK = {"dim": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_hidden": 32, "decoder_hidden": 32}
-SHORT = PLACES[2:14]  # three batches
+SHORT = PLACES[2:10]  # two batches
 ROUNDED_PX = 3  # of 320: what half precision may move a box
 
 
@@ -40,6 +40,12 @@ def small_rival(name: str) -> Rival:
         return randomised(make_rival(config))
     torch.manual_seed(0)
     return make_rival(DETECTORS[name][0](**SMALL, **HEAD)).eval()
+
+
+@pytest.fixture(autouse=True)
+def few_boxes(monkeypatch):
+    """Small pictures need no thousand of them."""
+    monkeypatch.setattr("lastseen.baselines.proposals.BEFORE_NMS", 100)
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,13 @@ def walk_with(colour, other, seed, seen=range(5, 20)):
     return replace(census, others_px=others), frames
 
 
+@pytest.fixture(autouse=True)
+def few_boxes(monkeypatch):
+    """Small pictures need no thousand of them."""
+    monkeypatch.setattr("lastseen.baselines.proposals.BEFORE_NMS", 150)
+    monkeypatch.setattr("lastseen.train.rival_losses.TRAIN_PROPOSALS", 150)
+
+
 @pytest.fixture(scope="module")
 def gallery():
     return gallery_of(walk_with(RED, GREEN, 0), walk_with(BLUE, YELLOW, 1))
@@ -229,10 +236,10 @@ def test_heads_learn_to_tell_things_apart(data, tmp_path):
     for config in (NFMConfig, CocoFormerConfig):
         torch.manual_seed(0)
         model = make_rival(config(**SMALL))
-        held_out, generator = data.pairs(10_000, 4, negatives=True), torch.Generator()
+        held_out, generator = data.pairs(10_000, 2, negatives=True), torch.Generator()
         with torch.no_grad():
             before = pairs_loss(model, held_out, generator.manual_seed(0))[0].item()
-        train_detector(model, data, RivalTraining(steps=6, batch=3), tmp_path / config.kind)
+        train_detector(model, data, RivalTraining(steps=4, batch=2), tmp_path / config.kind)
         with torch.no_grad():
             assert pairs_loss(model, held_out, generator.manual_seed(0))[0].item() < before
 
