@@ -1,7 +1,7 @@
 """How fast the rivals and ours answer, end to end: frames in host memory to a track.
 
     python benchmarks/rivals_speed.py --weights runs/rivals/siamrcnn-448 --weights bundled \\
-        --results results.json --set rooms12 --out speed.json --device cuda
+        --results results.json --set rooms1+rooms2 --out speed.json --device cuda
     python docs/make_tradeoff.py speed.json docs/pictures/tradeoff.svg
 
 The first question reads, resizes, encodes and localizes all frames and, for a detector, follows the peak with

@@ -5,7 +5,8 @@
 
 A target is followed both ways, at 5 frames a second, until its confidence is below the lowest of --stops; the
 rows of the table are what each stop alone would have given. Means over questions; recovery is over all true
-frames. A stop must be chosen on rendered rooms, not on the set that is reported.
+frames. `--onnx BACKBONE HEAD` compares NanoTrack's network with the published ONNX files instead (OpenVINO).
+A stop must be chosen on rendered rooms, not on the set that is reported.
 """
 
 from __future__ import annotations
@@ -129,11 +130,33 @@ def make_tracker(name: str, weights: Path | None, device: str) -> Tracker:
     return NanoTrack(network=load_nanotrack(weights).to(device))
 
 
+def compare_onnx(weights: Path, backbone: Path, head: Path) -> None:
+    """Whether the network that is read from nanotrack_v2.pth computes what the published ONNX files do."""
+    from openvino import Core
+
+    network, core = load_nanotrack(weights), Core()
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    encode, compare_maps = (core.compile_model(file, "CPU", exact) for file in (backbone, head))
+    generator = torch.Generator().manual_seed(0)
+    template, search = (255 * torch.rand(1, 3, side, side, generator=generator) for side in (127, 255))
+    features, cells = network.encode(search), network.encode(template)
+    scores, sides = network.compare(cells, features)
+    logits, others = compare_maps([cells.numpy(), features.numpy()]).values()
+    for name, ours, theirs in (
+        ("features", features, torch.from_numpy(encode(search.numpy())[0])),
+        ("scores", scores, torch.from_numpy(logits).softmax(1)[:, 1]),
+        ("sides", sides, torch.from_numpy(others)),
+    ):
+        print(
+            f"{name}: differ by {float((ours - theirs).abs().max()):.1e} at most of {float(ours.max()):.1f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--set", type=Path, required=True, dest="folder", metavar="FOLDER")
+    parser.add_argument("--set", type=Path, dest="folder", metavar="FOLDER")
     parser.add_argument("--tracker", choices=("nano", "particles"), required=True)
     parser.add_argument("--tracker-weights", type=Path)
     parser.add_argument("--every", type=int, default=1, help="of the questions, in the order of the file")
@@ -141,7 +164,13 @@ def main() -> None:
     parser.add_argument("--stops", type=float, nargs="+", default=[0.65, 0.7, 0.75, 0.8, 0.85, 0.9])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--onnx", type=Path, nargs=2, metavar="FILE", help="backbone and head, to compare with"
+    )
     given = parser.parse_args()
+    if given.onnx:
+        with torch.inference_mode():
+            return compare_onnx(given.tracker_weights, *given.onnx)
     tracker = make_tracker(given.tracker, given.tracker_weights, given.device)
     torch.set_grad_enabled(False)
     followed, pictures, seconds = [], 0, 0.0
@@ -161,6 +190,7 @@ def main() -> None:
     if given.out:
         kept = {"tracker": tracker.name, "questions": len(followed), "best_stop": best["stop"], "rows": rows}
         write_whole(given.out, (json.dumps(kept, indent=2) + "\n").encode())
+    return None
 
 
 if __name__ == "__main__":

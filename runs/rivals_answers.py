@@ -2,10 +2,10 @@
 
     python runs/rivals_answers.py answer --set val --weights runs/rivals/siamrcnn-448 --out answers
     python runs/rivals_answers.py fit --set val --out answers --weights runs/rivals/siamrcnn-448
-    python runs/rivals_answers.py answer --set rooms12 --set real_dev --weights runs/rivals/siamrcnn-448 \\
+    python runs/rivals_answers.py answer --set rooms1 --set rooms2 --weights runs/rivals/siamrcnn-448 \\
         --tracker particles --tracker ends --tracker nano --tracker-weights nanotrack_v2.pth --out answers
     python runs/rivals_answers.py answer --set real_dev --weights bundled --weights vqloc/model --out answers
-    python runs/rivals_answers.py table --out answers --json results.json
+    python runs/rivals_answers.py table --out answers --together rooms1 rooms2 --json results.json
 
 `answer` keeps what a model says of every frame, then what each tracker makes of it: OUT/NAME@SET.json.gz and
 OUT/NAME+TRACKER@SET.json. What is there is not done again, so a GPU can do the first and a CPU the second.
@@ -246,9 +246,8 @@ def table(given: argparse.Namespace) -> None:
     headings = [heading for heading, _ in COLUMNS.values()]
     print(f"| set | method | {' | '.join(headings)} | AUROC own | stAP25 own: small, medium, large |")
     print("|---" * (len(headings) + 4) + "|")
-    for path in sorted(given.out.glob("*@*.json"), key=lambda path: path.stem.split("@")[::-1]):
-        name, of_set = path.stem.split("@")
-        report = report_of([Answer.from_dict(one) for one in json.loads(path.read_text())])
+    for (of_set, name), answers in sorted(kept(given.out, given.together).items()):
+        report = report_of(answers)
         results[f"{name}@{of_set}"] = report.to_dict()
         cells = [_cell(report.metrics["all"][metric], digits) for metric, (_, digits) in COLUMNS.items()]
         sizes = (report.value("stap25", size) for size in ("small", "medium", "large"))
@@ -256,6 +255,22 @@ def table(given: argparse.Namespace) -> None:
         print(f"| {of_set} | {name} | {' | '.join(cells)} | {_cell(report.auroc, 3)} | {by_size} |")
     if given.json:
         write_whole(given.json, (json.dumps(results, indent=2) + "\n").encode())
+
+
+def kept(out: Path, together: Sequence[str]) -> dict[tuple[str, str], list[Answer]]:
+    """Set and method -> its answers; sets that are judged `together` are a set of their own, too, of the
+    methods that answered all of them."""
+    found = {
+        (path.stem.split("@")[1], path.stem.split("@")[0]): [
+            Answer.from_dict(one) for one in json.loads(path.read_text())
+        ]
+        for path in out.glob("*@*.json")
+    }
+    for name in {name for _, name in found} if together else ():
+        parts = [found.get((of_set, name)) for of_set in together]
+        if all(parts):
+            found["+".join(together), name] = [one for part in parts if part for one in part]
+    return found
 
 
 def _cell(estimate: Estimate, digits: int) -> str:
@@ -278,6 +293,7 @@ def main() -> None:
     add("--tracker", action="append", choices=TRACKERS, dest="trackers")
     add("--tracker-weights", type=Path, help="nanotrack_v2.pth")
     add("--stops", type=Path, nargs="+", default=[], help="of benchmarks/trackers.py, for fit")
+    add("--together", nargs="+", default=[], help="sets that the table also judges as one")
     add("--most-videos", type=int)
     add("--device")
     add("--engine")

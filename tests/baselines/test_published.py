@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from models import Evil
-from scenes import PLACES, SIDE, THERE, write_scene
+from scenes import PLACES, SIDE, THERE, scene_annotations, write_scene
 
 from lastseen.baselines.published import read_detections
 from lastseen.errors import PredictionsError
@@ -88,30 +88,11 @@ def test_what_holds_no_detections_is_told_in_one_line(tmp_path, box_class):
         read_detections(tmp_path / "cut.pt")
 
 
-def annotations(truth) -> dict:
-    x, y = THERE
-    about = {"original_width": 640, "original_height": 360}  # twice the video's size
-    box = {"x": 2 * x, "y": 2 * y, "width": 2 * SIDE, "height": 2 * SIDE, **about}
-    query_set = {
-        "is_valid": True,
-        "query_frame": len(PLACES),
-        "object_title": "disc",
-        "visual_crop": {"frame_number": 18, **box},
-        "response_track": [{"frame_number": n, **box} for n in truth],
-    }
-    clip = {
-        "clip_uid": "clip", "video_start_sec": 0, "video_end_sec": len(PLACES) / 5, "video_start_frame": 0,
-        "video_end_frame": len(PLACES), "clip_fps": 5.0,
-        "annotations": [{"annotation_uid": "a", "query_sets": {"1": query_set}}],
-    }  # fmt: skip
-    return {"version": "1.0", "videos": [{"video_uid": "video", "split": "val", "clips": [clip]}]}
-
-
 def test_published_detections_are_evaluated_with_peak_rule_and_our_ends(tmp_path, box_class, run):
     truth = range(16, 22)
     (tmp_path / "videos").mkdir()
     write_scene(tmp_path / "videos" / "clip.mp4", PLACES)
-    (tmp_path / "val.json").write_text(json.dumps(annotations(truth)))
+    (tmp_path / "val.json").write_text(json.dumps(scene_annotations(truth)))
     data = detections(box_class)
     for frame in data["ret_bboxes"]:
         for box in frame:  # in pixels of the annotated size

@@ -8,9 +8,11 @@ import pytest
 import rivals
 import rivals_answers
 from models import TINY
+from scenes import PLACES, scene_annotations, write_scene
 from scipy.special import logit
 
 from lastseen.baselines.siamrcnn import SiamRCNNConfig
+from lastseen.baselines.stark import Stark, StarkConfig
 from lastseen.baselines.stored import AfterPeak, load_after_peak, load_rival, make_rival, save_rival
 from lastseen.box import Box
 from lastseen.evaluate.calibration import Answered, save_answered
@@ -113,3 +115,37 @@ def test_every_rival_gets_the_same_number_of_clips():
         if name != "proposals"
     }
     assert set(clips.values()) == {rivals.CLIPS}
+
+
+def test_answers_are_kept_and_not_made_again(tmp_path, monkeypatch):
+    """A set of one video, asked of a detector and of STARK, and judged together with itself."""
+    monkeypatch.setattr("lastseen.baselines.proposals.BEFORE_NMS", 100)
+    monkeypatch.setenv("LASTSEEN_ENGINE", "torch-fp32")
+    for name in ("rooms1", "rooms2"):
+        (tmp_path / name / "videos").mkdir(parents=True)
+        write_scene(tmp_path / name / "videos" / "clip.mp4", PLACES)
+        (tmp_path / name / "annotations.json").write_text(json.dumps(scene_annotations(range(16, 22))))
+    save_rival(small_rival(), AfterPeak(), tmp_path / "siamrcnn-112")
+    small = {"dim": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_hidden": 32, "decoder_hidden": 32}
+    save_rival(
+        Stark(StarkConfig(backbone=TINY, image_size=112, **small)), AfterPeak(), tmp_path / "stark-112"
+    )
+    out = tmp_path / "answers"
+    command = ["answer", "--out", out, "--device", "cpu", "--tracker", "ends"]
+    for name in ("rooms1", "rooms2"):
+        command += ["--set", tmp_path / name]
+    command += ["--weights", tmp_path / "siamrcnn-112", "--weights", tmp_path / "stark-112"]
+    call(monkeypatch, rivals_answers, *command)
+    made = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert set(made) == {
+        f"{name}@{of_set}"
+        for of_set in ("rooms1.json", "rooms2.json")
+        for name in ("siamrcnn-112+ends", "stark-112")
+    } | {"siamrcnn-112@rooms1.json.gz", "siamrcnn-112@rooms2.json.gz"}
+    call(monkeypatch, rivals_answers, *command)
+    assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == made
+    given = ("table", "--out", out, "--together", "rooms1", "rooms2", "--json", tmp_path / "results.json")
+    call(monkeypatch, rivals_answers, *given)
+    results = json.loads((tmp_path / "results.json").read_text())
+    questions = {name: row["groups"]["all"]["questions"] for name, row in results.items()}
+    assert questions["stark-112@rooms1"] == 1 and questions["siamrcnn-112+ends@rooms1+rooms2"] == 2
