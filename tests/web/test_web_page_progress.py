@@ -1,7 +1,9 @@
 """What the page says while it searches, and how sure it is of what it says, in a real browser."""
 
+import os
 import re
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from browser import LATEST, find, give_whole, without
@@ -37,7 +39,7 @@ def test_the_answer_so_far_is_shown_as_preliminary_and_becomes_the_answer(walk, 
     assert walk.locator("#filmstrip .frame").count() > 0
     playwright.expect(walk.locator("#save")).to_have_count(0)  # it is not yet the answer
     playwright.expect(walk.locator("#finding-text")).to_have_text(
-        re.compile(r"^Looking closer: \d+ of \d+ frames(, \d+ (s|min) left)?$")
+        re.compile(r"^Looking closer: \d+ of \d+ frames(,\s\d+\s(s|min)\sleft)?$")
     )
     assert walk.evaluate("document.activeElement.id") == "cancel"
     walk.locator("#sightings button").nth(1).click()
@@ -68,6 +70,16 @@ def test_a_search_goes_on_when_its_page_is_loaded_again(walk, folder, slow):
     slow.clear()
     walk.wait_for_selector("#finding", state="hidden")
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
+
+
+def test_an_uploaded_video_keeps_the_date_that_its_file_has(page, folder):
+    path = write_walk(folder / "older.mp4", [None] * 6)
+    written = datetime(2020, 5, 17, 12).timestamp()
+    os.utime(path, (written, written))
+    page.set_input_files("#upload", path)
+    row = page.locator("#videos li", has_text="older.mp4")
+    playwright.expect(row).to_contain_text("17 May 2020 (the file's date)")
+    without(page, "older.mp4")
 
 
 def test_still_in_view_and_a_date_that_is_only_the_files_are_said_to_be(page, folder):
