@@ -177,7 +177,7 @@ class Tracker:
 
     @contextmanager
     def aside(self, phase: str, unit: str) -> Iterator[None]:
-        """One thing that must be made first. It is a phase of its own, and its time is not that of the open task."""
+        """One thing that must be made first: a phase of its own, whose time is not that of the open task."""
         if self._tell is not None:
             self._tell(Progress(phase, 0, 1, unit))
         yield

@@ -228,8 +228,8 @@ class Shelf:
         shutil.rmtree(building.parent, ignore_errors=True)
 
     def settled(self, building: Path, written_s: float | None = None) -> Entry:
-        """Move a finished upload to the uploaded videos. The copy is dated as the file that was sent, in seconds
-        since 1970: where nothing else tells when a video was recorded, that does."""
+        """Move a finished upload to the uploaded videos. The copy is dated as the file that was sent, in
+        seconds since 1970: where nothing else tells when a video was recorded, that does."""
         self.checked(building)
         if written_s is not None and believable(written_s):
             os.utime(building, (written_s, written_s))

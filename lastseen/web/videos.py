@@ -147,7 +147,7 @@ def video_routes(shelf: Shelf, work: Work, turns: Turns) -> APIRouter:
     async def upload_video(
         request: Request,
         name: Annotated[str, Query(max_length=255)] = "video.mp4",
-        written: Annotated[float | None, Query(description="When it was written: seconds since 1970.")] = None,
+        written: Annotated[float | None, Query(description="Its date, in seconds since 1970.")] = None,
     ) -> Added:
         """Upload a video, as the body of the request, and read it into the index."""
         most = shelf.settings.max_upload

@@ -186,7 +186,8 @@ def test_a_best_guess_never_looks_like_an_answer(walk, folder):
     walk.click("#guess")
     for scheme in ("light", "dark"):
         walk.emulate_media(color_scheme=scheme)
-        colour = walk.locator(".band.guess.chosen").evaluate("(band) => getComputedStyle(band).backgroundColor")
+        filled = "(band) => getComputedStyle(band).backgroundColor"
+        colour = walk.locator(".band.guess.chosen").evaluate(filled)
         assert colour == "rgba(0, 0, 0, 0)"
     with walk.expect_download() as saved:
         walk.click("#answer #save")

@@ -28,7 +28,7 @@ export function date(begin, seconds, source) {
 export function day(text, source) {
   if (text === null) return "date unknown";
   const date = new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
-  return source === "file time" ? `${date} (the file's date)` : date;
+  return source === "file time" ? `${date} (the\u00a0file's\u00a0date)` : date;
 }
 
 // "14:02" today, else "15 November, 10:30"
