@@ -23,6 +23,7 @@ from lastseen.cli.serve import serve
 from lastseen.cli.shared import ERROR, FOUND, INTERRUPTED, Verbose, log, start_log
 from lastseen.cli.synth import synth
 from lastseen.cli.terminal import complain, printable_streams
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import LastSeenError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -93,7 +94,7 @@ def _options(
 app.add_typer(index)
 app.add_typer(models)
 for command in (find, serve, evaluate, validate, export, affinity, convert, synth, train, calibrate, doctor):
-    app.command()(command)
+    app.command(cls=PlainCommand)(command)
 
 
 def _fail(message: str, status: int = ERROR) -> NoReturn:

@@ -23,6 +23,7 @@ from lastseen.cli.shared import (
     open_localizer,
 )
 from lastseen.cli.terminal import complain
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.files import one_line
 
@@ -39,7 +40,7 @@ IndexFolder = Annotated[
 ]
 ADD_SCHEMA, REMOVE_SCHEMA = "lastseen/index-add@1", "lastseen/index-remove@1"
 REPAIR_SCHEMA = "lastseen/index-repair@1"
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Videos (default: all).")]
 
 
 class _VideosOrAction(TyperGroup):
@@ -88,7 +89,7 @@ def engine_of(folder: Path | None) -> str | None:
         return index.engine
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def add(
     videos: Annotated[
         list[str],
@@ -281,7 +282,7 @@ def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
         print(f"{name}: {facts['frames']} frames kept, {megabytes(facts['bytes'])}")
 
 
-@index.command("list")
+@index.command("list", cls=PlainCommand)
 def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """List the videos of the index.
 
@@ -290,7 +291,7 @@ def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     _show(folder, None, as_json)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """Show everything that is known about videos.
 
@@ -299,7 +300,7 @@ def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fals
     _show(folder, names, as_json, every_field=True)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to remove.")],
     folder: IndexFolder = None,
@@ -329,7 +330,7 @@ def remove(
         print(json.dumps({"schema": REMOVE_SCHEMA, "removed": removed}))
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """Compare the features and the videos' files with the catalogue.
 
@@ -349,7 +350,7 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
     raise typer.Exit(NOT_FOUND if problems else 0)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def repair(
     names: Names = None,
     folder: IndexFolder = None,
