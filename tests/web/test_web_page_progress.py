@@ -77,6 +77,7 @@ def test_an_uploaded_video_keeps_the_date_that_its_file_has(page, folder):
     written = datetime(2020, 5, 17, 12).timestamp()
     os.utime(path, (written, written))
     page.set_input_files("#upload", path)
+    page.wait_for_selector('[aria-label="Remove older.mp4"]')  # it has been read
     row = page.locator("#videos li", has_text="older.mp4")
     playwright.expect(row).to_contain_text(re.compile(r"17 May 2020 \(the\sfile's\sdate\)"))
     without(page, "older.mp4")
