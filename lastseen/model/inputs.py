@@ -17,6 +17,7 @@ STD = (0.229, 0.224, 0.225)
 MIDDLE, SPREAD = 128.0, 64.0  # (level - MIDDLE) / SPREAD of a grey level is exact in every float type
 EDGE_BLUR = 15  # a crop's side / radius of the blur beyond the picture
 AT_ONCE_PX = 32_000_000  # resized by products at a time: about 400 MB of intermediate results
+STRIP_PX = 4_000_000  # of a larger picture, which is resized in strips
 
 
 def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
@@ -159,7 +160,7 @@ def resized(pictures: Tensor, width: int, height: int) -> Tensor:
     if together:
         planes = _planes(pictures)
     else:  # columns first, as `interpolate` does itself: the same bits, a strip at a time
-        strips = torch.split(pictures, max(1, AT_ONCE_PX // pictures.shape[2]), 1)
+        strips = torch.split(pictures, max(1, STRIP_PX // pictures.shape[2]), 1)
         planes = torch.cat([_interpolated(_planes(strip), width, strip.shape[1]) for strip in strips], 2)
     return _interpolated(planes, width, height).clamp(0, 1)
 

@@ -136,7 +136,8 @@ def test_a_picture_too_large_for_floats_is_scaled_in_strips_to_the_same_bits(
         return honest(pictures)
 
     monkeypatch.setattr(inputs, "_planes", counted)
-    monkeypatch.setattr(inputs, "AT_ONCE_PX", 7 * 160 + 5)
+    monkeypatch.setattr(inputs, "AT_ONCE_PX", 90 * 160 - 1)
+    monkeypatch.setattr(inputs, "STRIP_PX", 7 * 160 + 5)
     assert torch.equal(inputs.resized(picture, width, height), at_once)
     assert max(largest) == 7 * 160 and sum(largest) == 90 * 160
 
