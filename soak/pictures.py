@@ -98,13 +98,8 @@ def png(side: int, bits: int = 1, colour: int = 0) -> bytes:
 
 
 def png_just_below(side: int) -> bytes:
-    """As many pixels as the decoder by itself still takes, in colour and half transparent."""
+    """As many pixels as are read, in colour and half transparent: a camera's picture might have them."""
     return png(13_000, 32, 6)
-
-
-def png_allowed(side: int) -> bytes:
-    """The largest that is read: a camera's might have as many pixels."""
-    return png(12_000)
 
 
 def png_text(side: int) -> bytes:
@@ -160,7 +155,6 @@ def jpeg_just_below(side: int) -> bytes:
 BOMBS: dict[str, Callable[[int], bytes]] = {
     "bomb.png": png,
     "below.png": png_just_below,
-    "allowed.png": png_allowed,
     "text.png": png_text,
     "bomb.gif": gif,
     "bomb.bmp": bmp,
