@@ -84,7 +84,7 @@ def test_a_believable_date_in_the_metadata_is_taken_without_a_word(tmp_path, loc
 
 @pytest.mark.parametrize("written", [4_102_444_800.0, 15_032_385_535.0, 253_402_300_799.0])
 def test_of_a_file_from_the_future_the_date_is_now(tmp_path, localizer, written):
-    """2100, the last date of usual file systems, and 9999; the last two are too many nanoseconds for 64 bits."""
+    """2100, the last date of usual file systems, and 9999: more than 64 bits of nanoseconds."""
     video = make_video(tmp_path / "walk.mp4", 4, 3)
     os.utime(video, (written,) * 2)
     with Index(tmp_path / "index", create=True) as index:
