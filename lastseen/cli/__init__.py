@@ -48,6 +48,7 @@ def main() -> NoReturn:
 
 def _main() -> NoReturn:
     try:
+        _check_words(sys.argv[1:])
         status = app(prog_name="lastseen", standalone_mode=False)  # the status of a command's typer.Exit
         sys.stdout.flush()
     except LastSeenError as error:
@@ -95,6 +96,16 @@ app.add_typer(index)
 app.add_typer(models)
 for command in (find, serve, evaluate, validate, export, affinity, convert, synth, train, calibrate, doctor):
     app.command(cls=PlainCommand)(command)
+
+
+def _check_words(words: list[str]) -> None:
+    """An unset variable of the shell must not become the current folder, which is what `Path("")` is."""
+    for before, word in zip(["", *words], words):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            after = f" after {before}" if before.startswith("-") else f": {word}" if word else ""
+            raise LastSeenError(
+                f"an empty name is no video, picture or folder{after}; is a variable of the shell unset?"
+            )
 
 
 def _fail(message: str, status: int = ERROR) -> NoReturn:
