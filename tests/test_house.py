@@ -36,7 +36,7 @@ INNER_ROWS = {
         ["fine"],
         ["repair"],
         ["case", "record"],
-        ["live", "expected"],
+        ["live", "expected", "part"],
         ["search"],
         ["index"],
     ],
