@@ -3,7 +3,8 @@ clips, and which drafts are refined."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -59,10 +60,13 @@ class IndexPart:
         videos: Sequence[IndexedVideo],
         before: float | None,
         tracker: Tracker,
+        original: Callable[[IndexedVideo], Path] | None = None,
     ) -> None:
+        """`original` gives a video's file, if it is not where the catalogue says."""
         self.localizer, self._encoded, self._tracker = localizer.tracked_by(tracker), encoded, tracker
         self._fine = {
-            f"{index.folder}:{video.id}": FineFeatures(index, self.localizer, video) for video in videos
+            f"{index.folder}:{video.id}": FineFeatures(index, self.localizer, video, original)
+            for video in videos
         }
         self.videos = {key: fine.video for key, fine in self._fine.items()}
         self._cases: dict[str, dict[str, Case]] = {name: {} for name in queries}
