@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,7 @@ class Cluster:
             tell(Outcome(source=Source(place=place, size=0, mtime_ns=None), outcome=FAILED, error=error))
         if sources:
             plan = Plan(self.folder, self.model, keep, allow_truncated, self.workers)
-            with machines(self.ray or AUTO) as there:
-                index_sources(there, plan, sources, tell, progress)
+            index_sources(partial(machines, self.ray or AUTO), plan, sources, tell, progress)
         return outcomes
 
     def ask(self, query: Query | str | os.PathLike[str]) -> Answer | None:

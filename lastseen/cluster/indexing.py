@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,7 +69,11 @@ class Plan:
 
 
 def index_sources(
-    machines: Machines, plan: Plan, sources: Sequence[Source], report: Report, progress: Tell | None = None
+    connect: Callable[[], AbstractContextManager[Machines]],
+    plan: Plan,
+    sources: Sequence[Source],
+    report: Report,
+    progress: Tell | None = None,
 ) -> None:
     """Index what no shard has yet; `report` is called with the outcome of each source, in any order."""
     with Shards(plan.folder) as shards:
@@ -86,7 +90,8 @@ def index_sources(
         taken.add(name)
         jobs.append(Job(source, name, held.shard if held else None))
     if jobs:
-        _Crew(machines, plan, jobs, report, progress).run()
+        with connect() as machines:
+            _Crew(machines, plan, jobs, report, progress).run()
 
 
 def _free(name: str, taken: set[str]) -> str:

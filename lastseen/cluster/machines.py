@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ from lastseen.errors import LastSeenError
 
 AUTO = "auto"
 MEMORY_A_WORKER = 2 * 2**30  # bytes, on the CPU: the model, frames and features of one video
-WAIT_S = 120.0  # for a cluster to answer, and for a worker to begin
+ANSWER_S = 10.0
+WAIT_S = 120.0  # for a worker to begin
 LOCAL = {  # read when Ray is imported
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
@@ -87,11 +89,25 @@ class WorkerDied(Exception):
     """A worker ended before its work did: killed, out of memory, or its machine is gone."""
 
 
+def _check_answers(address: str) -> None:
+    """Ray itself tries for minutes, and prints each time."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        what = getattr(error, "strerror", None) or "expected HOST:PORT, or auto"
+        raise LastSeenError(
+            f"--ray {address}: nothing answers there ({str(what).lower()}); start a cluster: ray start --head"
+        ) from None
+
+
 @contextmanager
-def machines(address: str) -> Iterator[Machines]:
-    """The cluster at an address; "auto": one on this machine, which ends with the block."""
+def machines(address: str, cpus: int | None = None) -> Iterator[Machines]:
+    """The cluster at an address; "auto": one on this machine, which ends with the block (`cpus`: as many as
+    it may believe to have)."""
     folder = None
-    if address == AUTO:
+    if address in (AUTO, "local"):
+        address = AUTO
         for name, value in LOCAL.items():
             os.environ.setdefault(name, value)
         folder = tempfile.mkdtemp(prefix="ray-")  # its logs name files: they must not stay
@@ -102,10 +118,13 @@ def machines(address: str) -> Iterator[Machines]:
     if ray.is_initialized():
         yield Machines(ray)
         return
+    ray._private.worker._worker_logs_enabled = False  # it prints to stdout, where answers go
+    if address != AUTO:
+        _check_answers(address)
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "namespace": "lastseen"}
     try:
         if address == AUTO:
-            ray.init("local", include_dashboard=False, _temp_dir=folder, **options)
+            ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, **options)
         else:
             ray.init(address, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
