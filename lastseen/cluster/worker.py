@@ -61,7 +61,8 @@ class ModelChoice:
         from lastseen.localizer import Localizer
 
         if self.threads is not None:
-            torch.set_num_threads(self.threads)
+            allowed = os.environ.get("OMP_NUM_THREADS", "")
+            torch.set_num_threads(min(self.threads, int(allowed) if allowed.isdecimal() else self.threads))
         return Localizer.from_pretrained(
             self.weights,
             paper=self.paper,

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from lastseen.cluster import Cluster, ModelChoice
-from lastseen.cluster.machines import machines
+from lastseen.answer import Answer
+from lastseen.cluster import Cluster, ModelChoice, asking
+from lastseen.cluster.asking import crew
+from lastseen.cluster.here import ask_here
+from lastseen.cluster.machines import Machines, machines
+from lastseen.cluster.question import Question
 from lastseen.cluster.shards import Shards, places
 from lastseen.index import Index
 from lastseen.index.record import add_file
@@ -41,7 +44,7 @@ def ray_here():
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
             patch.delenv(name, raising=False)
         patch.setenv("OMP_NUM_THREADS", "1")
-        with machines("auto", cpus=4) as here:
+        with machines("auto", cpus=2) as here:
             yield here.ray
 
 
@@ -109,7 +112,7 @@ def shard_contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory, ray_here, archive, model, one_machine):
-    """Made by three workers, of which two are killed while they encode."""
+    """Made by two workers, each of which is killed while it encodes."""
     folder = tmp_path_factory.mktemp("sharded") / "index"
     killed, told, outcomes = [], [], []
 
@@ -120,7 +123,7 @@ def sharded(tmp_path_factory, ray_here, archive, model, one_machine):
             os.kill(busy[0], signal.SIGKILL)
             killed.append(busy[0])
 
-    cluster = Cluster(folder, workers=3, model=model)
+    cluster = Cluster(folder, workers=2, model=model)
     cluster.add(archive, report=outcomes.append, progress=kill_two)
     return cluster, outcomes, told, killed
 
@@ -144,28 +147,43 @@ def test_what_is_there_is_not_done_again(sharded, archive, monkeypatch):
     assert [one.outcome for one in cluster.add(archive)] == ["known"] * 4
 
 
-def test_the_merged_answer_is_that_of_one_index(sharded, archive, one_machine, model, tmp_path):
+def test_the_merged_answer_is_that_of_one_index(sharded, archive, one_machine, model, ray_here):
+    """To the bit, whether shards are asked by their workers at once, or here one after another."""
     cluster, *_ = sharded
-    picture = tmp_path / "thing.png"
-    Image.fromarray(Video(archive / "b.mp4").frame_at(9.0).image[20:70, 30:90]).save(picture)
-    here = Cluster(cluster.folder, ray=None, model=model)
-    for options in (
-        {"every": True, "candidates": 6},
-        {"every": True, "exhaustive": True},
-        {"before": 1_000_000_000 + 3605.0},
-    ):
-        expected = one_machine.ask_many({"it": picture, "other": picture}, **options)
-        for asked in (here, cluster) if "exhaustive" not in options else (cluster,):
-            found = asked.ask_many({"it": picture, "other": picture}, **options)
-            assert found.keys() == expected.keys()
-            for name, answers in expected.items():
-                assert answers
-                assert [one.video.name for one in found[name]] == [one.video.name for one in answers]
-                for mine, theirs in zip(found[name], answers):
-                    assert (mine.sightings, mine.best_guess) == (theirs.sightings, theirs.best_guess)
-                    assert (mine.steps, mine.damage) == (theirs.steps, theirs.damage)
-                    assert np.array_equal(mine.curve.scores, theirs.curve.scores)
-                    assert mine.query.views[0].picture.shape == (50, 60, 3)
+    queries = {"it": picture_of(archive), "other": Query.from_video(Video(archive / "b.mp4"), 9.0)}
+    there = Machines(ray_here)
+    with Shards(cluster.folder) as shards, crew(there, shards, model, None) as workers:
+        assert len(shards.indexes) > 1
+        for options in (
+            {"every": True, "candidates": 6},
+            {"every": True, "exhaustive": True},
+            {"exhaustive": True},
+            {"before": 1_000_000_000 + 3605.0},
+        ):
+            expected = one_machine.ask_many(queries, **options)
+            question = Question(queries=queries, held=shards.held(), **options)
+            at_once = asking._asked(workers, question)
+            in_turn, title = ask_here(shards, lambda: one_machine.localizer, question)
+            assert title == workers.ready.title == one_machine.localizer.model.title
+            for found in (at_once, in_turn):
+                assert found.keys() == expected.keys()
+                for name, answers in expected.items():
+                    assert answers and len(found[name]) == len(answers)
+                    for mine, theirs in zip(found[name], answers):
+                        assert_equal(mine, theirs, queries[name])
+
+
+def assert_equal(mine: Answer, theirs: Answer, query: Query) -> None:
+    assert mine.video.name == theirs.video.name
+    assert (mine.sightings, mine.best_guess) == (theirs.sightings, theirs.best_guess)
+    assert (mine.steps, mine.damage, mine.searched_to_s) == (
+        theirs.steps,
+        theirs.damage,
+        theirs.searched_to_s,
+    )
+    for field in ("scores", "boxes_px", "smooth", "searched"):
+        assert np.array_equal(getattr(mine.curve, field), getattr(theirs.curve, field))
+    assert mine.query is query
 
 
 def test_each_shard_answers_alone(sharded, archive, model):
@@ -228,30 +246,11 @@ def complete(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-def test_a_shard_at_an_address_is_whole_or_absent_and_answers_the_same(
-    ray_here, archive, model, one_machine, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    cluster = Cluster(f"file://{tmp_path}/remote", workers=1, model=model)
-    outcomes = cluster.add(f"file://{archive}/below")
-    assert [one.outcome for one in outcomes] == ["added"] * 2
-    assert [one.outcome for one in cluster.add(f"file://{archive}/below")] == ["known"] * 2
-    (shard,) = (tmp_path / "remote" / "shards").iterdir()
-    assert contents(shard) == {k: v for k, v in contents(one_machine.folder).items() if k[0] in "cd"}
-    query = picture_of(archive)
-    here = Cluster(cluster.folder, ray=None, model=model)
-    chosen = [one_machine.named(name) for name in ("c.mp4", "d.mp4")]
-    expected = one_machine.ask_many({"it": query}, videos=chosen, every=True)["it"]
-    found = here.ask_many({"it": query}, every=True)["it"]
-    assert [one.sightings for one in found] == [one.sightings for one in expected]
-    assert all("zoom" in one.steps or not one.steps for one in found)
-
-
 def test_the_cluster_of_this_machine_is_private(ray_here):
     """Nothing listens beyond the loopback interface, and nothing is reported to Ray's makers."""
-    import ray._private.usage.usage_lib as usage
+    from ray._common.usage import usage_lib
 
-    assert not usage.usage_stats_enabled()
+    assert not usage_lib.usage_stats_enabled()
     session = str(ray_here._private.worker._global_node.get_session_dir_path())
     inodes = set()
     for place in Path("/proc").glob("[0-9]*"):
