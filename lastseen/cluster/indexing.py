@@ -14,7 +14,7 @@ from typing import Any
 
 from lastseen.cluster.machines import WAIT_S, Machines, WorkerDied
 from lastseen.cluster.overall import Overall
-from lastseen.cluster.shards import Shards
+from lastseen.cluster.shards import Shards, check_place
 from lastseen.cluster.storage import Source
 from lastseen.cluster.worker import (
     BUSY,
@@ -76,6 +76,7 @@ def index_sources(
     progress: Tell | None = None,
 ) -> None:
     """Index what no shard has yet; `report` is called with the outcome of each source, in any order."""
+    check_place(plan.folder)
     with Shards(plan.folder) as shards:
         there, engine = shards.known(sources), shards.engine
         taken = {video.name for video in shards.videos()}

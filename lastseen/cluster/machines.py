@@ -6,6 +6,7 @@ sends no usage statistics.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from lastseen.errors import LastSeenError
 
 AUTO = "auto"
 MEMORY_A_WORKER = 2 * 2**30  # bytes, on the CPU: the model, frames and features of one video
+STORE_BYTES = 512 * 2**20  # for what goes to and from workers, on this machine
 ANSWER_S = 10.0
 WAIT_S = 120.0  # for a worker to begin
 LOCAL = {  # read when Ray is imported
@@ -50,12 +52,22 @@ class Machines:
     def room(self, wanted: int | None, device: str | None = None) -> Room:
         """By default a worker for each GPU, or, without one, for each core that has memory enough."""
         there = self.ray.cluster_resources()
-        gpus, cpus = int(there.get("GPU", 0)), max(1, int(there.get("CPU", 1)))
+        gpus, cpus = int(there.get("GPU", 0)), max(1.0, there.get("CPU", 1.0))
         if gpus and not (device or "").startswith("cpu"):
-            return Room(min(wanted or gpus, gpus), 1 if cpus >= gpus else 0, 1)
+            if wanted is not None and wanted > gpus:
+                raise LastSeenError(
+                    f"--workers {wanted}: the cluster has {gpus} GPUs; give that, or --device cpu"
+                )
+            return Room(wanted or gpus, 1 if cpus >= gpus else 0, 1)
         fitting = max(1, int(there.get("memory", 0) // MEMORY_A_WORKER))
-        workers = min(wanted or min(cpus, fitting), cpus)
-        return Room(workers, cpus // workers, 0)
+        workers = wanted or min(int(cpus), fitting)
+        if workers > cpus:
+            return Room(workers, math.floor(1e4 * cpus / workers) / 1e4, 0)  # Ray counts in such parts
+        of_nodes = [node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]]
+        each = int(cpus // workers)
+        while each > 1 and sum(here // each for here in of_nodes) < workers:
+            each -= 1  # a worker has the cores of one machine
+        return Room(workers, each, 0)
 
     def actor(self, made_of: type, *arguments: Any, room: Room | None = None, restarts: int = 0) -> Any:
         """An actor; it takes what `room` says, or nothing."""
@@ -124,6 +136,7 @@ def machines(address: str, cpus: int | None = None) -> Iterator[Machines]:
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "namespace": "lastseen"}
     try:
         if address == AUTO:
+            options["object_store_memory"] = STORE_BYTES
             ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, **options)
         else:
             ray.init(address, **options)
@@ -135,6 +148,12 @@ def machines(address: str, cpus: int | None = None) -> Iterator[Machines]:
             f"--ray {address}: no Ray cluster answers there ({what}); start one: ray start --head"
         ) from None
     try:
+        where: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        if address == AUTO and not where.startswith("127."):
+            raise LastSeenError(
+                "--ray auto: this program imported Ray before, so it would listen to the network; set "
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before it does"
+            )
         yield Machines(ray)
     finally:
         ray.shutdown()

@@ -56,6 +56,9 @@ def fetched_shard(folder: str, name: str) -> Path:
         target = place / PurePosixPath(path).relative_to(PurePosixPath(shards[name]))
         if target.name == BUILDING:
             continue
+        if target.name == FILE:
+            for log in ("-wal", "-shm"):  # of a process that was killed: not of the catalogue that comes
+                target.with_name(f"{FILE}{log}").unlink(missing_ok=True)
         # Files of features only ever grow; what is in them is checked as it is read.
         if target.name == FILE or not target.is_file() or target.stat().st_size != info["size"]:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

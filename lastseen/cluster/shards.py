@@ -109,6 +109,12 @@ def places(folder: Path) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in found}
 
 
+def check_place(folder: str) -> None:
+    """Raise IndexStoreError if shards cannot be there."""
+    if not is_address(folder) and (Path(folder) / FILE).exists():
+        raise IndexStoreError(f"{folder} is an index of one machine; give --ray another --index FOLDER")
+
+
 def has_shards(folder: str | os.PathLike[str]) -> bool:
     return is_address(os.fspath(folder)) or (Path(folder) / SHARDS).is_dir()
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 from lastseen.cluster.remote import publish
-from lastseen.cluster.shards import Held, Shards, places
+from lastseen.cluster.shards import Held, Shards, check_place, places
 from lastseen.cluster.storage import is_address
-from lastseen.errors import IndexStoreError
-from lastseen.index.database import FILE, SHARDS
+from lastseen.errors import LastSeenError
+from lastseen.index.database import SHARDS
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.index import Index
 from lastseen.index.lock import locked
@@ -52,8 +52,7 @@ def writing_to(folder: str) -> Writing:
 class SharedFolder:
     def __init__(self, folder: Path) -> None:
         self.folder, self._held = folder, ExitStack()
-        if (folder / FILE).exists():
-            raise IndexStoreError(f"{folder} is an index of one machine; give --ray another --index FOLDER")
+        check_place(str(folder))
         for place in (folder, folder / "locks", folder / SHARDS):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.name = next(name for name in self._names() if self._held.enter_context(self._lock(name)))
@@ -117,7 +116,13 @@ class RemoteFolder:
         return nullcontext(None)
 
     def publish(self, video: IndexedVideo) -> None:
-        publish(self.index, video, self.folder, self.name)
+        for other in self.index.catalogue.videos(complete=0):
+            self.index.remove(other)  # failed: the catalogue there names only what is whole
+        try:
+            publish(self.index, video, self.folder, self.name)
+        except LastSeenError:
+            self.index.remove(video)
+            raise
         self._known[video.sha256] = Held(self.name, video)
         shutil.rmtree(self.index.place(video))  # this disk need not hold the whole shard
 

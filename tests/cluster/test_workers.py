@@ -164,6 +164,29 @@ def sightings(answers):
     return {one.video.name: one.sightings for one in answers}
 
 
+def test_what_cannot_be_published_is_not_named_there(videos, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    from lastseen.cluster import remote
+
+    def full(storage, local, path):
+        if local.suffix == ".bin":
+            raise IndexStoreError(f"{path}: no space")
+        put(storage, local, path)
+
+    put, folder = remote.put, f"file://{tmp_path}/index"
+    with worker(folder, model) as made:
+        with monkeypatch.context() as patch:
+            patch.setattr(remote, "put", full)
+            assert "no space" in record(made, videos / "a.mp4").error
+        assert record(made, videos / "b.mp4").outcome == "added"
+        with Shards(folder) as shards:
+            assert [video.name for video in shards.videos()] == ["b.mp4"]
+        assert record(made, videos / "a.mp4").outcome == "added"  # tried again
+    (shard,) = (tmp_path / "index" / "shards").iterdir()
+    with Index(shard) as index:
+        assert [index.verify(video) for video in index.videos()] == [[], []]
+
+
 # --- the driver, with workers that are played ---
 
 
@@ -339,6 +362,30 @@ def test_progress_is_of_all_videos_and_tells_the_time_left(monkeypatch):
     assert told[-1].phase == "reading" and ENCODED
 
 
+@pytest.mark.parametrize(
+    ("nodes", "device", "wanted", "room"),
+    [
+        ([{"CPU": 2.0}], None, None, Room(2, 1, 0)),
+        ([{"CPU": 16.0}], None, 4, Room(4, 4, 0)),
+        ([{"CPU": 2.0}], None, 4, Room(4, 0.5, 0)),
+        ([{"CPU": 2.0}] * 5, None, 3, Room(3, 2, 0)),  # not three cores each: no machine has them
+        ([{"CPU": 16.0, "GPU": 2.0}, {"CPU": 4.0}], None, None, Room(2, 1, 1)),
+        ([{"CPU": 16.0, "GPU": 2.0}], "cpu", 2, Room(2, 8, 0)),
+    ],
+)
+def test_workers_take_gpus_or_else_a_share_of_the_cores(nodes, device, wanted, room):
+    total = {name: sum(node.get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
+    ray = SimpleNamespace(
+        cluster_resources=lambda: {**total, "memory": 2.0**36},
+        nodes=lambda: [{"Alive": True, "Resources": node} for node in nodes],
+    )
+    assert Machines(ray).room(wanted, device) == room
+    assert room.threads == (None if room.gpus else max(1, int(room.cpus)))
+    if total["GPU"] and device is None:
+        with pytest.raises(LastSeenError, match="the cluster has 2 GPUs"):
+            Machines(ray).room(3)
+
+
 # --- mistakes ---
 
 
@@ -374,8 +421,10 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, videos, arguments, sa
 def test_an_index_of_one_machine_is_not_made_shards_of(videos, model, tmp_path):
     with Index(tmp_path / "index"):
         pass
-    said = IndexWorker(str(tmp_path / "index"), model, None, 0).begin()
-    assert "is an index of one machine; give --ray another --index FOLDER" in said
+    says = "is an index of one machine; give --ray another --index FOLDER"
+    assert says in IndexWorker(str(tmp_path / "index"), model, None, 0).begin()
+    with pytest.raises(IndexStoreError, match=says):
+        Cluster(tmp_path / "index", model=model).add(videos)
 
 
 def test_without_ray_and_without_a_driver_one_line_names_what_to_install(monkeypatch):
