@@ -185,6 +185,7 @@ def main() -> None:
                 ratios = [mine["frames_s"] / theirs["frames_s"] for mine, theirs in zip(measured, first)]
                 report[f"{workers} workers"]["times as fast, each round"] = [round(one, 2) for one in ratios]
             if arguments.questions or arguments.kills:
+                model = ModelChoice(weights=model.weights, engine=model.engine, device="cpu")
                 most, one = max(arguments.workers), root / "one"
                 with Index(one, localizer=model.load()) as index:
                     for path in sorted((root / "videos").glob("*.mp4")):

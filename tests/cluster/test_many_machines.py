@@ -3,6 +3,7 @@ workers or the driver are killed."""
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -60,6 +61,7 @@ def ray_here():
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
             patch.delenv(name, raising=False)
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the user's folder
         with machines("auto", cpus=2) as here:
             here.ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers lack the tests
             yield here.ray
