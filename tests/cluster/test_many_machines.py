@@ -152,7 +152,8 @@ def test_two_killed_workers_lose_nothing_and_nothing_is_done_twice(sharded, one_
     cluster, outcomes, told, killed = sharded
     assert len(killed) == 2
     assert sorted(one.name for one in outcomes) == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
-    assert {one.outcome for one in outcomes} == {"added"}
+    # "known": its worker was killed between the commit and its report.
+    assert {one.outcome for one in outcomes} <= {"added", "known"}
     made = shard_contents(Path(cluster.folder))
     assert made == contents(one_machine.folder)
     assert told[-1].phase == "reading" and told[-1].left_s is not None
