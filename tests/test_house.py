@@ -20,7 +20,7 @@ ROWS = [
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
-    ["web"],
+    ["web", "cluster"],
     ["cli"],
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
@@ -36,9 +36,18 @@ INNER_ROWS = {
         ["fine"],
         ["repair"],
         ["case", "record"],
-        ["live", "expected"],
+        ["live", "expected", "part"],
         ["search"],
         ["index"],
+    ],
+    "cluster": [
+        ["storage", "machines"],
+        ["remote", "overall"],
+        ["shards"],
+        ["writing", "question"],
+        ["worker"],
+        ["indexing", "asking", "here"],
+        ["cluster"],
     ],
     "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
     "train": [
@@ -65,6 +74,8 @@ ONLY_IN = {
     "uvicorn": ["web"],
     "openvino": ["engine"],
     "triton": ["engine"],
+    "ray": ["cluster"],
+    "fsspec": ["cluster"],
 }
 
 
