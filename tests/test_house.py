@@ -20,7 +20,7 @@ ROWS = [
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
-    ["web"],
+    ["web", "cluster"],
     ["cli"],
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
@@ -36,7 +36,7 @@ INNER_ROWS = {
         ["fine"],
         ["repair"],
         ["case", "record"],
-        ["live", "expected"],
+        ["live", "expected", "part"],
         ["search"],
         ["index"],
     ],
@@ -47,6 +47,15 @@ INNER_ROWS = {
         ["siamrcnn", "cocoformer", "stark"],
         ["nfm", "procedure"],
         ["stored"],
+    ],
+    "cluster": [
+        ["storage", "machines"],
+        ["remote", "overall"],
+        ["shards"],
+        ["writing", "question"],
+        ["worker"],
+        ["indexing", "asking", "here"],
+        ["cluster"],
     ],
     "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
     "train": [
@@ -73,6 +82,8 @@ ONLY_IN = {
     "uvicorn": ["web"],
     "openvino": ["engine"],
     "triton": ["engine"],
+    "ray": ["cluster"],
+    "fsspec": ["cluster"],
 }
 
 
