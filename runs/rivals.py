@@ -144,9 +144,9 @@ def halved(model: Rival) -> Rival:
 # --- Pieces -------------------------------------------------------------------------------------------
 
 
-def split(folder: Path, out: Path) -> None:
+def split(folder: Path, out: Path, wanted: slice = slice(None)) -> None:
     """OUT/FOLDER.000, .001, ..: a finished folder as one archive, in pieces. A line of JSON in front of the
-    first one tells what all of them make."""
+    first one tells what all of them make. `wanted`: these pieces alone."""
     out.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -155,7 +155,7 @@ def split(folder: Path, out: Path) -> None:
     content = buffer.getvalue()
     about = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     content = json.dumps(about).encode() + b"\n" + content
-    for number, first in enumerate(range(0, len(content), PART_BYTES)):
+    for number, first in list(enumerate(range(0, len(content), PART_BYTES)))[wanted]:
         (out / f"{folder.name}.{number:03d}").write_bytes(content[first : first + PART_BYTES])
 
 
@@ -212,6 +212,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--parts", type=Path, metavar="FOLDER", help="put finished rivals into pieces, and stop"
     )
+    made.add_argument(
+        "--pieces",
+        type=int,
+        nargs=2,
+        default=(0, None),
+        metavar="N",
+        help="the first one and the stop, of --parts",
+    )
     made.add_argument("--join", type=Path, metavar="FOLDER", help="make folders of these pieces, and stop")
     return made
 
@@ -223,7 +231,7 @@ def main() -> None:
     if arguments.parts:
         for folder in finished(arguments.out, arguments.size):
             if folder.name.rsplit("-", 1)[0] in arguments.only:
-                split(folder, arguments.parts)
+                split(folder, arguments.parts, slice(*arguments.pieces))
         return None
     if arguments.walks is None:
         raise SystemExit("--walks FOLDER is needed to train")

@@ -40,7 +40,9 @@ def test_a_folder_comes_out_of_its_pieces_as_it_went_in(tmp_path, monkeypatch):
     folder, parts = tmp_path / "siamrcnn-448", tmp_path / "parts"
     save_rival(small_rival(), AfterPeak(least_score=0.3), folder)
     monkeypatch.setattr(rivals, "PART_BYTES", 100_000)
-    rivals.split(folder, parts)
+    rivals.split(folder, parts, slice(0, 2))
+    assert len(list(parts.iterdir())) == 2
+    rivals.split(folder, parts, slice(2, None))
     pieces = sorted(parts.iterdir())
     assert len(pieces) > 3 and all(piece.stat().st_size <= 100_000 for piece in pieces)
     rivals.join(parts, tmp_path / "joined")
