@@ -24,6 +24,7 @@ from lastseen.cli.shared import (
     open_localizer,
 )
 from lastseen.cli.terminal import complain
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.files import one_line
 
@@ -40,7 +41,7 @@ IndexFolder = Annotated[
 ]
 REMOVE_SCHEMA = "lastseen/index-remove@1"
 REPAIR_SCHEMA = "lastseen/index-repair@1"
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Videos (default: all).")]
 
 
 class _VideosOrAction(TyperGroup):
@@ -89,7 +90,7 @@ def engine_of(folder: Path | None) -> str | None:
         return index.engine
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def add(
     videos: Annotated[
         list[str],
@@ -251,7 +252,7 @@ def _record(
         raise unreadable_file(Path(source), error) from None
 
 
-@index.command("list")
+@index.command("list", cls=PlainCommand)
 def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """List the videos of the index.
 
@@ -260,7 +261,7 @@ def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     _show(folder, None, as_json)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """Show everything that is known about videos.
 
@@ -269,7 +270,7 @@ def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fals
     _show(folder, names, as_json, every_field=True)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to remove.")],
     folder: IndexFolder = None,
@@ -299,7 +300,7 @@ def remove(
         print(json.dumps({"schema": REMOVE_SCHEMA, "removed": removed}))
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """Compare the features and the videos' files with the catalogue.
 
@@ -319,7 +320,7 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
     raise typer.Exit(NOT_FOUND if problems else 0)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def repair(
     names: Names = None,
     folder: IndexFolder = None,
