@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from lastseen.cli.bar import progress_bar
-from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose
+from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose, refuse_rival
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import LastSeenError
 
 models = typer.Typer(
@@ -28,7 +29,7 @@ def _models() -> None:  # with this, Typer keeps the word "add" although there i
     pass
 
 
-@models.command()
+@models.command(cls=PlainCommand)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="mobile-sam: boxes by masks (--masks).")],
     source: Annotated[
@@ -193,6 +194,7 @@ def calibrate(
 
     given = [path for path in (annotations, absent) if path is not None]
     check_apart([("", model / RULE_FILE)], given)
+    refuse_rival(model)
     localizer = Localizer.from_pretrained(model, device=device)
     rule = localizer.rule.with_step("zoom", sightings=zoom_sightings)
     rule = rule.with_step("verify", min_cosine=verify_min_cosine)

@@ -24,6 +24,7 @@ from lastseen.query import Query
 from lastseen.refine import Extend, Mask, Zoom
 from lastseen.refine.plan import expected
 from lastseen.refine.step import Scale
+from lastseen.rule import Rule
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 
@@ -72,9 +73,46 @@ def _with_neighbours_boxes(boxes: np.ndarray, logits: np.ndarray) -> np.ndarray:
     return np.asarray(boxes[there[nearer]])
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outline:
+    """What is known of a case before the model runs: which video, and how it is cut into clips. Enough to
+    decide what to run next, also on another machine than the one that has the features."""
+
+    key: str  # of the video, unique in a search
+    video: IndexedVideo
+    end: int  # one past the last frame that is searched
+    clips: Sequence[tuple[int, int, int, int]]  # start and stop; first and last frame that it predicts
+    stored: bool  # whether features of all tokens are kept
+    rule: Rule
+    fps: float
+    clip_length: int
+    batch: int
+
+    def clip_end(self, clip: int) -> float:
+        """When the clip ends, in seconds since 1970."""
+        return self.video.began_at + (self.video.first + self.clips[clip][3]) / self.fps
+
+    def work(self, evidence: Evidence | None, steps: Collection[str]) -> Work:
+        """What the named refinement steps are expected to take; None: before the first pass."""
+        scale = Scale(self.end - self.video.first, self.clip_length, self.batch, self.stored)
+        chosen = [step for step in self.rule.refinement if step.name in steps]
+        return expected(chosen, evidence, self.rule.extract, scale)
+
+    def may_be_seen(self, draft: Draft) -> bool:
+        guess = draft.answer.best_guess
+        least = MIN_THRESHOLD_RATIO * self.rule.confidence.threshold
+        return draft.answer.found or (guess is not None and guess.score >= least)
+
+
 class Case:
     def __init__(
-        self, localizer: Localizer, fine: FineFeatures, query: Query, encoded: list[EncodedQuery], end: int
+        self,
+        localizer: Localizer,
+        fine: FineFeatures,
+        query: Query,
+        encoded: list[EncodedQuery],
+        end: int,
+        key: str,
     ) -> None:
         self.localizer, self.fine, self.query, self.encoded = localizer, fine, query, encoded
         self.first, self.end = fine.video.first, end
@@ -83,6 +121,17 @@ class Case:
         self.clips = [
             (start, start + len(rows), start + first, start + last) for start, rows, first, last in cut
         ]
+        self.outline = Outline(
+            key=key,
+            video=fine.video,
+            end=end,
+            clips=self.clips,
+            stored=fine.stored,
+            rule=localizer.rule,
+            fps=localizer.fps,
+            clip_length=localizer.model.clip_length,
+            batch=localizer.batch,
+        )
         self.done: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # boxes and logits by clip
         self._of_all_frames: FramePredictions | None = None
         # The ends of a track are final once the model ran on this many frames on either side.
@@ -139,10 +188,6 @@ class Case:
         """Whether the model ran on any frame."""
         return any(np.isfinite(logits).any() for _, logits in self.done.values())
 
-    def clip_end(self, clip: int) -> float:
-        """When the clip ends, in seconds since 1970."""
-        return self.fine.video.began_at + (self.first + self.clips[clip][3]) / self.localizer.fps
-
     # --- the answer ---
 
     def unrefined(self) -> Draft:
@@ -191,18 +236,6 @@ class Case:
     @staticmethod
     def _left_out(draft: Draft) -> frozenset[str]:
         return frozenset() if draft.zoomed else frozenset({Zoom.name})
-
-    def work(self, evidence: Evidence | None, steps: Collection[str]) -> Work:
-        """What the named refinement steps are expected to take; None: before the first pass."""
-        localizer = self.localizer
-        scale = Scale(self.end - self.first, localizer.model.clip_length, localizer.batch, self.fine.stored)
-        chosen = [step for step in localizer.rule.refinement if step.name in steps]
-        return expected(chosen, evidence, localizer.rule.extract, scale)
-
-    def may_be_seen(self, draft: Draft) -> bool:
-        guess = draft.answer.best_guess
-        least = MIN_THRESHOLD_RATIO * self.localizer.rule.confidence.threshold
-        return draft.answer.found or (guess is not None and guess.score >= least)
 
     def _draft(self, skip: Collection[str]) -> Draft:
         predictions = self.predictions()

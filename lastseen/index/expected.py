@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from lastseen.index.case import LAST_STEPS, Case, Draft
-from lastseen.index.fine import FineFeatures
+from lastseen.index.case import LAST_STEPS, Draft, Outline
+from lastseen.index.entry import IndexedVideo
 from lastseen.progress import (
     ENCODED,
     LOCALIZED,
@@ -29,7 +29,7 @@ class Expected:
     """Tasks: the first pass; then checking, extending and measuring, each by name and video."""
 
     def __init__(
-        self, tracker: Tracker, rule: Rule, cases: Mapping[str, Sequence[Case]], every: bool
+        self, tracker: Tracker, rule: Rule, cases: Mapping[str, Sequence[Outline]], every: bool
     ) -> None:
         self.tracker, self.cases = tracker, cases
         steps = {step.name for step in rule.refinement}
@@ -40,9 +40,9 @@ class Expected:
 
     # --- the first pass ---
 
-    def clips(self, videos: Sequence[FineFeatures], count: int) -> None:
+    def clips(self, videos: Iterable[IndexedVideo], count: int) -> None:
         """All compact tokens, and then `count` clips for each name."""
-        frames = sum(fine.video.frames - fine.video.first for fine in videos)
+        frames = sum(video.frames - video.first for video in videos)
         self.tracker.plan(SEARCHING, SCORING, {SCORED: frames})
         for name, cases in self.cases.items():
             there = sum(len(case.clips) for case in cases)
@@ -66,32 +66,31 @@ class Expected:
         frames = round(
             count * sum(stop - start for case in cases for start, stop, _, _ in case.clips) / there
         )
-        stored = all(case.fine.stored for case in cases)
+        stored = all(case.stored for case in cases)
         return Work({LOCALIZED: frames, ENCODED: 0 if stored else frames})
 
-    def all_frames(self, fine: FineFeatures) -> None:
+    def all_frames(self, key: str) -> None:
         """Every frame of a video."""
-        frames = fine.video.frames - fine.video.first
-        cases = [case for of_name in self.cases.values() for case in of_name if case.fine is fine]
-        localized = sum(case.end - case.first for case in cases)
-        work = {LOCALIZED: localized, ENCODED: 0 if fine.stored else frames}
-        self.tracker.plan(SEARCHING, str(fine.video.id), work)
+        cases = [case for of_name in self.cases.values() for case in of_name if case.key == key]
+        localized = sum(case.end - case.video.first for case in cases)
+        encoded = max((case.video.frames - case.video.first for case in cases if not case.stored), default=0)
+        self.tracker.plan(SEARCHING, key, {LOCALIZED: localized, ENCODED: encoded})
 
-    def begin_all_frames(self, fine: FineFeatures) -> None:
-        self.tracker.begin(SEARCHING, str(fine.video.id), LOCALIZED)
+    def begin_all_frames(self, key: str) -> None:
+        self.tracker.begin(SEARCHING, key, LOCALIZED)
 
-    def end_all_frames(self, fine: FineFeatures) -> None:
-        self.tracker.finish(SEARCHING, str(fine.video.id))
+    def end_all_frames(self, key: str) -> None:
+        self.tracker.finish(SEARCHING, key)
 
     # --- refinement ---
 
-    def checks(self, name: str, drafts: Mapping[Case, Draft], chosen: Sequence[Case]) -> None:
+    def checks(self, name: str, drafts: Mapping[Outline, Draft], chosen: Sequence[Outline]) -> None:
         """After the first pass: these drafts will be checked, and probably extended and measured."""
         for case in self.cases[name]:
             self._drop(name, case)
         self._checks(name, {case: drafts[case] for case in chosen})
 
-    def last_steps(self, leading: Mapping[str, Sequence[tuple[Case, Draft]]]) -> None:
+    def last_steps(self, leading: Mapping[str, Sequence[tuple[Outline, Draft]]]) -> None:
         """After the checks: these drafts are the answers."""
         for name, cases in self.cases.items():
             for case in cases:
@@ -100,33 +99,33 @@ class Expected:
                 self._last_steps(name, case, draft)
 
     @contextmanager
-    def checking(self, name: str, case: Case, draft: Draft) -> Iterator[None]:
+    def checking(self, name: str, case: Outline, draft: Draft) -> Iterator[None]:
         self.tracker.plan(LOOKING_CLOSER, _check(name, case), case.work(draft.evidence, self._check_steps))
         yield from self._task(LOOKING_CLOSER, _check(name, case), ENCODED, LOCALIZED)
 
     @contextmanager
-    def extending(self, name: str, case: Case) -> Iterator[None]:
+    def extending(self, name: str, case: Outline) -> Iterator[None]:
         yield from self._task(LOOKING_CLOSER, _extend(name, case), ENCODED, LOCALIZED)
 
     @contextmanager
-    def measuring(self, name: str, case: Case) -> Iterator[None]:
+    def measuring(self, name: str, case: Outline) -> Iterator[None]:
         if self._mask_steps:
             yield from self._task(MEASURING, _mask(name, case), SEGMENTED)
         else:
             yield
 
-    def _checks(self, name: str, chosen: Mapping[Case, Draft | None]) -> None:
+    def _checks(self, name: str, chosen: Mapping[Outline, Draft | None]) -> None:
         for case, draft in chosen.items():
             evidence = draft.evidence if draft else None
             self.tracker.plan(LOOKING_CLOSER, _check(name, case), case.work(evidence, self._check_steps))
             self._last_steps(name, case, draft)
 
-    def _last_steps(self, name: str, case: Case, draft: Draft | None) -> None:
+    def _last_steps(self, name: str, case: Outline, draft: Draft | None) -> None:
         evidence = draft.evidence if draft else None
         self.tracker.plan(LOOKING_CLOSER, _extend(name, case), case.work(evidence, self._extend_steps))
         self.tracker.plan(MEASURING, _mask(name, case), case.work(evidence, self._mask_steps))
 
-    def _drop(self, name: str, case: Case) -> None:
+    def _drop(self, name: str, case: Outline) -> None:
         for phase, task in (
             (LOOKING_CLOSER, _check(name, case)),
             (LOOKING_CLOSER, _extend(name, case)),
@@ -140,13 +139,13 @@ class Expected:
         self.tracker.finish(phase, task)
 
 
-def _check(name: str, case: Case) -> str:
-    return f"{name}: check {case.fine.video.id}"
+def _check(name: str, case: Outline) -> str:
+    return f"{name}: check {case.key}"
 
 
-def _extend(name: str, case: Case) -> str:
-    return f"{name}: extend {case.fine.video.id}"
+def _extend(name: str, case: Outline) -> str:
+    return f"{name}: extend {case.key}"
 
 
-def _mask(name: str, case: Case) -> str:
-    return f"{name}: mask {case.fine.video.id}"
+def _mask(name: str, case: Outline) -> str:
+    return f"{name}: mask {case.key}"

@@ -5,30 +5,34 @@ compact tokens of all frames --coarse_scores--> candidate clips --exact model-->
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
-import torch
 
 from lastseen.answer import Answer
 from lastseen.errors import IndexStoreError, QueryError
-from lastseen.index.case import Case, Draft
-from lastseen.index.compact import coarse_scores, query_vectors
+from lastseen.index.case import Draft, Outline
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.expected import SCORING, Expected
-from lastseen.index.fine import FineFeatures
 from lastseen.index.folder import IndexFolder
+from lastseen.index.part import IndexPart, Part
 from lastseen.localizer import Localizer
-from lastseen.model import EncodedQuery
+from lastseen.procedure import Procedure
 from lastseen.progress import LOCALIZED, SCORED, SEARCHING, Tell, Tracker
 from lastseen.query import Query
+from lastseen.rule import Rule
 
 CANDIDATES = 24  # clips of the whole index on which the exact model runs first, per query
 LATER_ROUNDS = 3  # rounds in which it runs on clips later than the last sighting so far
 ATTEMPTS = 5  # a recording that drops frames faster than they can be searched must not keep it going forever
 MAX_GUESSES = 4  # videos whose best guess is refined, if the thing was seen in none
 Preliminary = Callable[[str, list[Answer]], None]
+Clip = tuple[Outline, int]
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 def search(
@@ -65,13 +69,17 @@ def search(
         kept = [video for video in asked if video.frames > video.first]
         try:
             tracker = Tracker(progress, localizer.speeds)
-            here = localizer.tracked_by(tracker)
-            work = _Search(index, here, queries, encoded, kept, before, every, tracker, preliminary)
-            if exhaustive or localizer.procedure.reads_every_frame:
-                work.run_on_all_frames()
-            else:
-                work.run_on_candidates(candidates)
-            return work.answers()
+            part = IndexPart(index, localizer, queries, encoded, kept, before, tracker)
+            return search_parts(
+                [part],
+                localizer.procedure,
+                list(queries),
+                every=every,
+                exhaustive=exhaustive,
+                candidates=candidates,
+                tracker=tracker,
+                preliminary=preliminary,
+            )
         except IndexStoreError:
             now = {video.id: video.first for video in index.videos()}
             if attempt == ATTEMPTS - 1 or all(video.first == now.get(video.id) for video in kept):
@@ -87,56 +95,88 @@ def _empty(index: IndexFolder) -> str:
     return f"{index.folder} is empty; add something to search: lastseen index VIDEO..."
 
 
+def search_parts(
+    parts: Sequence[Part],
+    procedure: Procedure,
+    names: Sequence[str],
+    *,
+    every: bool,
+    exhaustive: bool,
+    candidates: int,
+    tracker: Tracker,
+    preliminary: Preliminary | None = None,
+    each: Each = map,
+) -> dict[str, list[Answer]]:
+    """The answers of one index that holds the videos of all parts, in the order of their paths.
+
+    `each` calls a function for all items and yields what it returns, in their order: `map`, or the map of a
+    pool of threads, if parts compute elsewhere.
+    """
+    work = _Search(parts, procedure.rule, names, every, tracker, preliminary, each)
+    if exhaustive or procedure.reads_every_frame:
+        work.run_on_all_frames()
+    else:
+        work.run_on_candidates(candidates)
+    return work.answers()
+
+
 class _Search:
-    """The state of a search: one Case for each query and video."""
+    """The state of a search over all parts: one case for each query and video."""
 
     def __init__(
         self,
-        index: IndexFolder,
-        localizer: Localizer,
-        queries: Mapping[str, Query],
-        encoded: Mapping[str, list[EncodedQuery]],
-        videos: Sequence[IndexedVideo],
-        before: float | None,
+        parts: Sequence[Part],
+        rule: Rule,
+        names: Collection[str],
         every: bool,
         tracker: Tracker,
         preliminary: Preliminary | None,
+        each: Each,
     ) -> None:
-        self.localizer, self.encoded, self.every = localizer, encoded, every
-        self.tracker, self._preliminary = tracker, preliminary
-        self.fine = [FineFeatures(index, localizer, video) for video in videos]
-        self.cases: dict[str, list[Case]] = {name: [] for name in queries}
-        self._drafts: dict[str, dict[Case, Draft]] = {name: {} for name in queries}
-        for fine in self.fine:
-            for name, query in queries.items():
-                end = _frames_searched(localizer, fine.video, query, before)
-                if end > fine.video.first:
-                    self.cases[name].append(Case(localizer, fine, query, encoded[name], end))
-        if videos and not any(self.cases.values()):
+        self.parts, self.every, self._each = parts, every, each
+        self.tracker, self._preliminary, self._lock = tracker, preliminary, Lock()
+        found = [(key, video, part) for part in parts for key, video in part.videos.items()]
+        if len(parts) > 1:  # the same order, whichever part has which video
+            found.sort(key=lambda one: (Path(one[1].source), one[0]))
+        self.videos = {key: video for key, video, _ in found}
+        self._part = {key: part for key, _, part in found}
+        there = {(name, case.key): case for part in parts for name in names for case in part.outlines[name]}
+        self.cases = {
+            name: [there[name, key] for key in self.videos if (name, key) in there] for name in names
+        }
+        self._drafts: dict[str, dict[Outline, Draft]] = {name: {} for name in names}
+        if self.videos and not there:
             raise QueryError("nothing in the index was recorded before that; ask about a later moment")
-        self._expected = Expected(tracker, localizer.rule, self.cases, every)
+        self._expected = Expected(tracker, rule, self.cases, every)
 
     def answers(self) -> dict[str, list[Answer]]:
         """Refined by the steps that are left, phase by phase."""
         leading = {name: _ranked(drafts, self.every) for name, drafts in self._drafts.items()}
         self._expected.last_steps(leading)
-        extended: dict[str, list[tuple[Case, Draft]]] = {name: [] for name in leading}
-        for name, ranked in leading.items():
-            for case, draft in ranked:
-                with self._expected.extending(name, case):
-                    extended[name].append((case, case.extended(draft, self.every)))
-        return {name: self._finished(name, drafts) for name, drafts in extended.items()}
+        extended = {name: self._extended(name, [case for case, _ in leading[name]]) for name in leading}
+        return {name: self._finished(name, cases) for name, cases in extended.items()}
 
-    def _finished(self, name: str, drafts: Sequence[tuple[Case, Draft]]) -> list[Answer]:
+    def _extended(self, name: str, cases: Sequence[Outline]) -> Sequence[Outline]:
+        made = iter(self._each(lambda case: self._part[case.key].extended(name, case.key, self.every), cases))
+        for case in cases:
+            with self._expected.extending(name, case):
+                next(made)
+        return cases
+
+    def _finished(self, name: str, cases: Sequence[Outline]) -> list[Answer]:
         """With boxes by masks, if the rule has them, and with what was found damaged."""
         answers = []
-        for case, draft in drafts:
+        made = iter(self._each(lambda case: self._part[case.key].masked(name, case.key), cases))
+        for case in cases:
             with self._expected.measuring(name, case):
-                answers.append(case.masked(draft))
-        damage = {fine.video.id: fine.damage() for fine in self.fine}
+                answers.append(next(made))
+        told: dict[str, list[str]] = {}
+        for lines_of in self._each(lambda part: part.damage(), self.parts):
+            told |= lines_of
+        damage = {key: told[key] for key in self.videos}
         if not answers and any(damage.values()):
             raise IndexStoreError(next(filter(None, damage.values()))[0])
-        mine = [tuple(damage.pop(_id(answer), ())) for answer in answers]
+        mine = [tuple(damage.pop(case.key, ())) for case in cases]
         # Damage of videos without an answer is said with the first: it may be why they have none.
         rest = tuple(line for lines in damage.values() for line in lines)
         return [
@@ -145,43 +185,40 @@ class _Search:
         ]
 
     def run_on_all_frames(self) -> None:
-        """Exhaustive search, latest video first; all queries share a video's features."""
-        every, order = self.every, sorted(self.fine, key=lambda fine: -_ended(fine.video))
-        for fine in order:
-            self._expected.all_frames(fine)
-        for fine in order:
-            still_open = [
-                (name, case)
-                for name, cases in self.cases.items()
-                for case in cases
-                if case.fine is fine and (every or not self._seen_after(name, _ended(fine.video)))
-            ]
-            self._expected.begin_all_frames(fine)
-            # How the last clip is cut depends on the end, so each distinct end gets its own pass.
-            for end in sorted({case.end for _, case in still_open}):
-                together = [(name, case) for name, case in still_open if case.end == end]
-                encoded = [case.encoded for _, case in together]
-                parts = []
-                for at, to in fine.readable(fine.video.first, end):
-                    ends = [to - at] * len(together)
-                    pieces = fine.pieces(at, to)
-                    parts.append((at, self.localizer.predict_encoded(fine.video, pieces, encoded, ends)))
-                for number, (name, case) in enumerate(together if parts else []):
-                    case.set_predictions([(at, found[number]) for at, found in parts])
-                    draft = case.unrefined()
-                    # Unless all videos are asked for, a sighting that stands the check ends the search.
-                    possible = not every and case.may_be_seen(draft)
-                    self._drafts[name][case] = case.checked(draft, every) if possible else draft
-            self._expected.end_all_frames(fine)
+        """Exhaustive search, latest video first in each part; all queries share a video's features."""
+        order = sorted(self.videos, key=lambda key: -_ended(self.videos[key]))
+        for key in order:
+            self._expected.all_frames(key)
+        for _ in self._each(lambda part: self._run_all_of(part, order), self.parts):
+            pass
+        for name, drafts in self._drafts.items():  # parts at work at once finish in any order
+            self._drafts[name] = dict(sorted(drafts.items(), key=lambda one: order.index(one[0].key)))
         self._first_pass_done()
         for name in self._drafts:
             self._check(name)
+
+    def _run_all_of(self, part: Part, order: Sequence[str]) -> None:
+        for key in [key for key in order if self._part[key] is part]:
+            with self._lock:
+                ended = _ended(self.videos[key])
+                still_open = {
+                    name: case
+                    for name, cases in self.cases.items()
+                    for case in cases
+                    if case.key == key and (self.every or not self._seen_after(name, ended))
+                }
+                self._expected.begin_all_frames(key)
+            drafts = part.run_on_all_frames(key, list(still_open), self.every)
+            with self._lock:
+                for name, draft in drafts.items():
+                    self._drafts[name][still_open[name]] = draft
+                self._expected.end_all_frames(key)
 
     def run_on_candidates(self, count: int) -> None:
         """Run the model on the `count` highest-ranked clips, then on clips after the last sighting, in which
         the thing may have been seen again."""
         every, done = self.every, {}
-        self._expected.clips(self.fine, count)
+        self._expected.clips(self.videos.values(), count)
         ranked = _candidates(self)
         for name, clips in ranked.items():
             with self._expected.searching(name):
@@ -207,14 +244,15 @@ class _Search:
                 if now is None or now <= latest:
                     break
 
-    def _run(self, name: str, clips: Sequence[tuple[Case, int]], count: int) -> set[tuple[Case, int]]:
+    def _run(self, name: str, clips: Sequence[Clip], count: int) -> set[Clip]:
         chosen = set(clips[:count])
-        for case, clip in sorted(chosen, key=lambda pair: (pair[0].fine.video.id, pair[1])):
-            case.run(clip)
-        touched = [case for case in self.cases[name] if case.has_predictions]
-        for case in touched:
-            case.run_around(self.every)
-        self._drafts[name] = {case: case.unrefined() for case in touched}
+        of_parts: dict[int, dict[str, list[int]]] = {id(part): {} for part in self.parts}
+        for case, clip in chosen:
+            of_parts[id(self._part[case.key])].setdefault(case.key, []).append(clip)
+        drafts: dict[str, Draft] = {}
+        for made in self._each(lambda part: part.run(name, of_parts[id(part)], self.every), self.parts):
+            drafts |= made
+        self._drafts[name] = {case: drafts[case.key] for case in self.cases[name] if case.key in drafts}
         return chosen
 
     def _first_pass_done(self) -> None:
@@ -227,11 +265,11 @@ class _Search:
     def _check(self, name: str) -> None:
         """Refine the leading draft until the leader is a refined one (`every`: all possible sightings)."""
         drafts = self._drafts[name]
-        tried: set[Case] = set()
+        tried: set[Outline] = set()
         while (case := _next_to_check(drafts, tried, self.every)) is not None:
             tried.add(case)
             with self._expected.checking(name, case, drafts[case]):
-                drafts[case] = case.checked(drafts[case], self.every)
+                drafts[case] = self._part[case.key].checked(name, case.key, self.every)
 
     def _latest(self, name: str) -> float | None:
         """When the thing was last seen, according to the clips processed so far."""
@@ -242,7 +280,7 @@ class _Search:
         return any(draft.answer.found and draft.seen_at >= time for draft in self._drafts[name].values())
 
 
-def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) -> Case | None:
+def _next_to_check(drafts: Mapping[Outline, Draft], tried: set[Outline], every: bool) -> Outline | None:
     """The latest possible sighting, unless a later one is confirmed; if nothing was seen, the best guess."""
     waiting = [case for case, draft in drafts.items() if case not in tried and not draft.zoomed]
     confirmed = [
@@ -260,44 +298,31 @@ def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) 
     return best if best in waiting else None
 
 
-def _to_check(drafts: Mapping[Case, Draft], every: bool) -> list[Case]:
+def _to_check(drafts: Mapping[Outline, Draft], every: bool) -> list[Outline]:
     """Which drafts will be refined, as far as they tell before that."""
     possible = [case for case, draft in drafts.items() if not draft.zoomed and case.may_be_seen(draft)]
     first = _next_to_check(drafts, set(), every)
     return possible if every and possible else [case for case in (first,) if case is not None]
 
 
-def _candidates(work: _Search) -> dict[str, list[tuple[Case, int]]]:
+def _candidates(work: _Search) -> dict[str, list[Clip]]:
     """For each query the clips of all videos, highest rank first."""
-    names, localizer = list(work.encoded), work.localizer
-    vectors = [
-        torch.cat([query_vectors(localizer.model, view) for view in work.encoded[name]]) for name in names
-    ]
-    scores: dict[int, np.ndarray] = {}
     work.tracker.begin(SEARCHING, SCORING, SCORED, LOCALIZED)
-    for fine in work.fine:
-        parts = []
-        for start, end, tokens in fine.token_pieces():
-            # Tokens that cannot be made again are of frames that cannot be searched either.
-            unknown = np.full((len(names), end - start), -np.inf, np.float32)
-            parts.append(unknown if tokens is None else coarse_scores(fine.grid, tokens, start, vectors))
-            work.tracker.did(SCORED, end - start)
-            work.tracker.tell()
-        scores[fine.video.id] = np.concatenate(parts, 1)
+    scores: dict[tuple[str, str], np.ndarray] = {}
+    for found in work._each(lambda part: part.clip_scores(), work.parts):
+        scores |= found
     work.tracker.finish(SEARCHING, SCORING)
     return {
-        name: _by_rank(work.cases[name], {id: of_all[number] for id, of_all in scores.items()})
-        for number, name in enumerate(names)
+        name: _by_rank([(case, scores[name, case.key]) for case in cases])
+        for name, cases in work.cases.items()
     }
 
 
-def _by_rank(cases: Sequence[Case], scores: Mapping[int, np.ndarray]) -> list[tuple[Case, int]]:
+def _by_rank(scores: Sequence[tuple[Outline, np.ndarray]]) -> list[Clip]:
     """Clips ordered by coarse score. A clip next to a better one has its rank number doubled, so that a thing
     that is in view for minutes does not fill the list."""
-    clips: list[tuple[float, int, bool, Case]] = []
-    for case in cases:
-        of_frames = scores[case.fine.video.id]
-        coarse = np.array([of_frames[first:last].max() for _, _, first, last in case.clips])
+    clips: list[tuple[float, int, bool, Outline]] = []
+    for case, coarse in scores:
         rim = np.pad(coarse, 1, constant_values=-np.inf)
         is_peak = (coarse >= rim[:-2]) & (coarse > rim[2:])
         clips += [(-score, clip, peak, case) for clip, (score, peak) in enumerate(zip(coarse, is_peak))]
@@ -306,7 +331,7 @@ def _by_rank(cases: Sequence[Case], scores: Mapping[int, np.ndarray]) -> list[tu
     return [(case, clip) for _, (_, clip, _, case) in order]
 
 
-def _ranked(drafts: Mapping[Case, Draft], every: bool) -> list[tuple[Case, Draft]]:
+def _ranked(drafts: Mapping[Outline, Draft], every: bool) -> list[tuple[Outline, Draft]]:
     seen = sorted(
         ((case, draft) for case, draft in drafts.items() if draft.answer.found),
         key=lambda pair: -pair[1].seen_at,
@@ -317,21 +342,6 @@ def _ranked(drafts: Mapping[Case, Draft], every: bool) -> list[tuple[Case, Draft
         (guess.score, case, draft) for case, draft in drafts.items() if (guess := draft.answer.best_guess)
     ]
     return [max(guessed, key=lambda guess: guess[0])[1:]] if guessed else []
-
-
-def _frames_searched(localizer: Localizer, video: IndexedVideo, query: Query, before: float | None) -> int:
-    """Number of the video's frames before the query's `asked_at` and `before`."""
-    if before is None:
-        return localizer.frames_searched(video, query)
-    asked_at = before - video.began_at
-    if asked_at <= 0:
-        return 0
-    return localizer.frames_searched(video, query.asked(asked_at if asked_at < video.duration_s else None))
-
-
-def _id(answer: Answer) -> int:
-    assert isinstance(answer.video, IndexedVideo)
-    return answer.video.id
 
 
 def _ended(video: IndexedVideo) -> float:
