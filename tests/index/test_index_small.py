@@ -1,5 +1,6 @@
 """Small features: all tokens of a frame in few bits, enough to answer from without the video."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from lastseen.index.repair import repair
 from lastseen.index.search import search
 from lastseen.index.small import SmallGrid
 from lastseen.model.token_basis import AXES, TOKEN_BYTES, TokenBasis
+from lastseen.procedure import Published
 from lastseen.query import Query
 from lastseen.tensors import save_tensors
 from lastseen.video import Video
@@ -83,6 +85,35 @@ def test_an_answer_from_the_index_alone_is_that_of_the_video(scene, localizer, q
         )
         assert all(a.iou(b) > 0.8 for a, b in zip(answer.last.boxes, exact.last.boxes))
         assert index.verify(video) == []
+
+
+def test_small_is_the_default_of_a_model_that_has_a_basis(scene, localizer, tmp_path):
+    with Index(tmp_path / "small", create=True, localizer=localizer) as index:
+        assert index.add(scene).video.keep == "small"
+    with Index(tmp_path / "full", create=True, localizer=quick_localizer()) as index:
+        assert index.add(scene).video.keep == "full"
+    exact = copy.copy(localizer)
+    exact.procedure = Published()
+    with Index(tmp_path / "paper", create=True, localizer=exact) as index:
+        assert index.add(scene).video.keep == "full"
+    assert load_token_basis(bundled_model()) is not None
+
+
+def test_an_index_of_full_features_goes_on_with_small_ones(scene, localizer, query, tmp_path):
+    """As indexes do that were begun before small features were the default."""
+    later = write_scene(tmp_path / "later.mp4", PLACES)
+    with later.open("ab") as file:
+        file.write(b"\0" * 16)  # another file by its content
+    with Index(tmp_path / "index", create=True) as index:
+        add_file(index, localizer, scene, keep="full", recorded=1e9)
+        exact = answered(index, localizer, query)
+        add_file(index, localizer, later, recorded=1e9 + 3600)
+        assert [video.keep for video in index.videos()] == ["full", "small"]
+        both = search(index, localizer, {"it": query}, every=True)["it"]
+        assert [answer.video.name for answer in both] == ["later.mp4", "walk.mp4"]
+        assert both[1].sightings == exact.sightings
+        span = both[0].last.first_frame, both[0].last.last_frame
+        assert span == (exact.last.first_frame, exact.last.last_frame)
 
 
 def test_an_hour_of_16_9_fits_in_a_gigabyte(localizer):
