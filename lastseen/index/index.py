@@ -56,9 +56,9 @@ class Index(IndexFolder):
     ) -> Recording:
         """Encode a video file, or resume an interrupted run; a video that is already indexed is skipped.
 
-        `keep`: "small", all features in few bits; "full"; or "compact", a few tokens per frame, where the file
-        is encoded again when a question needs it. By default small, or full if the model has no basis for
-        small ones.
+        `keep`: "small", all features in few bits; "full"; or "compact", a few tokens per frame, where the
+        file is encoded again when a question needs it. By default small, or full if the model has no basis
+        for small ones.
         `recorded`: when its first frame was taken, in seconds since 1970; by default from its metadata.
         """
         from lastseen.index.record import add_file
@@ -117,7 +117,7 @@ class Index(IndexFolder):
         otherwise it runs on `candidates` clips first. `preliminary` is called with each name and the answers
         of the first pass.
         """
-        from lastseen.index.search import CANDIDATES, search
+        from lastseen.index.search import search
         from lastseen.query import as_query
 
         return search(
@@ -128,7 +128,7 @@ class Index(IndexFolder):
             before=before,
             every=every,
             exhaustive=exhaustive,
-            candidates=CANDIDATES if candidates is None else candidates,
+            candidates=candidates,
             progress=progress,
             preliminary=preliminary,
         )

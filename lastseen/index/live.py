@@ -20,7 +20,6 @@ from lastseen.video import Frame
 from lastseen.video.dates import SAID
 from lastseen.video.sources import LiveVideo, stream_key
 
-
 NOT_COMPACT = "a stream cannot be decoded again, so all its tokens are kept: leave out --keep compact"
 
 

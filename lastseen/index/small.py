@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from lastseen.box import Letterbox
-from lastseen.index.compact import extent
 from lastseen.model.token_basis import TOKEN_BYTES, TokenBasis
+from lastseen.search.ranking import extent
 
 
 @dataclass(frozen=True)

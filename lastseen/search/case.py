@@ -1,4 +1,4 @@
-"""Search state of one query in one indexed video: clips processed, their predictions, the resulting answer.
+"""Search state of one query in one video: clips processed, their predictions, the resulting answer.
 
 Predictions of a clip are bit-identical to those of a search of the video alone: clips are cut the same way
 and their features are the same. Frames on which the model did not run have logit -inf.
@@ -15,15 +15,14 @@ import torch
 from lastseen.access import VideoAccess
 from lastseen.answer import Answer
 from lastseen.errors import VideoError
-from lastseen.index.entry import IndexedVideo
-from lastseen.index.fine import FineFeatures
-from lastseen.localizer import Localizer
 from lastseen.model import EncodedQuery
 from lastseen.progress import Work
 from lastseen.query import Query
 from lastseen.refine import Extend, Mask, Zoom
 from lastseen.refine.plan import expected
 from lastseen.refine.step import Scale
+from lastseen.runner import ModelRunner
+from lastseen.search.source import Source
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 
@@ -38,6 +37,7 @@ class Draft:
 
     answer: Answer
     evidence: Evidence
+    began_at: float  # of the video, in seconds since 1970 if that is known
 
     @property
     def zoomed(self) -> bool:
@@ -45,13 +45,8 @@ class Draft:
 
     @property
     def seen_at(self) -> float:
-        return seen_at(self.answer)
-
-
-def seen_at(answer: Answer) -> float:
-    """When the thing was last seen (or guessed to be) in an indexed video, in seconds since 1970."""
-    assert isinstance(answer.video, IndexedVideo)
-    return answer.video.began_at + (answer.shown[-1].end if answer.shown else 0.0)
+        """When the thing was last seen, or guessed to be."""
+        return self.began_at + (self.answer.shown[-1].end if self.answer.shown else 0.0)
 
 
 def no_predictions(frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,10 +69,10 @@ def _with_neighbours_boxes(boxes: np.ndarray, logits: np.ndarray) -> np.ndarray:
 
 class Case:
     def __init__(
-        self, localizer: Localizer, fine: FineFeatures, query: Query, encoded: list[EncodedQuery], end: int
+        self, localizer: ModelRunner, source: Source, query: Query, encoded: list[EncodedQuery], end: int
     ) -> None:
-        self.localizer, self.fine, self.query, self.encoded = localizer, fine, query, encoded
-        self.first, self.end = fine.video.first, end
+        self.localizer, self.source, self.query, self.encoded = localizer, source, query, encoded
+        self.first, self.end = source.first, end
         # Cut frame numbers instead of features, to learn which frames are in which clip.
         cut = localizer.clips([torch.arange(max(0, end - self.first))])
         self.clips = [
@@ -88,7 +83,7 @@ class Case:
         # The ends of a track are final once the model ran on this many frames on either side.
         gaps = [step.max_gap_frames for step in localizer.rule.refinement if isinstance(step, Extend)]
         self._margin = max(gaps, default=0) + 1
-        self._access = VideoAccess(localizer, fine.video, encoded, fine.read, fine.opened, self.first)
+        self._access = VideoAccess(localizer, source.video, encoded, source.read, source.opened, self.first)
 
     # --- the model ---
 
@@ -97,9 +92,9 @@ class Case:
         if clip not in self.done:
             start, stop, first, last = self.clips[clip]
             boxes, logits = no_predictions(stop - start)
-            for at, end in self.fine.readable(self.first + start, self.first + stop):
+            for at, end in self.source.readable(self.first + start, self.first + stop):
                 there = slice(at - self.first - start, end - self.first - start)
-                features = self.fine.read(at, end)
+                features = self.source.read(at, end)
                 boxes[there], logits[there] = self.localizer.localize_clip(features, self.encoded)
             boxes = _with_neighbours_boxes(boxes, logits)
             self.done[clip] = boxes[first - start : last - start], logits[first - start : last - start]
@@ -131,7 +126,7 @@ class Case:
         for clip, (some_boxes, some_logits) in self.done.items():
             _, _, first, last = self.clips[clip]
             boxes[first:last], logits[first:last] = some_boxes, some_logits
-        letterbox = self.localizer.model.letterbox(self.fine.video.width, self.fine.video.height)
+        letterbox = self.localizer.model.letterbox(self.source.video.width, self.source.video.height)
         return FramePredictions(fps=self.localizer.fps, boxes_px=letterbox.to_px(boxes), logits=logits)
 
     @property
@@ -141,7 +136,7 @@ class Case:
 
     def clip_end(self, clip: int) -> float:
         """When the clip ends, in seconds since 1970."""
-        return self.fine.video.began_at + (self.first + self.clips[clip][3]) / self.localizer.fps
+        return self.source.began_at + (self.first + self.clips[clip][3]) / self.localizer.fps
 
     # --- the answer ---
 
@@ -153,7 +148,7 @@ class Case:
         if draft.zoomed:
             return draft
         zooms = any(step.name == Zoom.name for step in self.localizer.rule.refinement)
-        if not zooms or self.fine.can_open():
+        if not zooms or self.source.can_open():
             try:
                 return self._run_until_complete(every, LAST_STEPS)
             except (VideoError, OSError):
@@ -180,7 +175,7 @@ class Case:
         """The answer with boxes by masks, if the rule has them and the video file is there."""
         if all(step.name != Mask.name for step in self.localizer.rule.refinement):
             return draft.answer
-        if self.fine.can_open():
+        if self.source.can_open():
             try:
                 refined = self._draft(self._left_out(draft)).answer
                 return replace(refined, video_missing=draft.answer.video_missing)
@@ -195,7 +190,7 @@ class Case:
     def work(self, evidence: Evidence | None, steps: Collection[str]) -> Work:
         """What the named refinement steps are expected to take; None: before the first pass."""
         localizer = self.localizer
-        scale = Scale(self.end - self.first, localizer.model.clip_length, localizer.batch, self.fine.stored)
+        scale = Scale(self.end - self.first, localizer.model.clip_length, localizer.batch, self.source.stored)
         chosen = [step for step in localizer.rule.refinement if step.name in steps]
         return expected(chosen, evidence, localizer.rule.extract, scale)
 
@@ -207,18 +202,18 @@ class Case:
     def _draft(self, skip: Collection[str]) -> Draft:
         predictions = self.predictions()
         evidence = self.localizer.procedure.refine(predictions, self._access, skip)
-        video, query = self.fine.video, self.query
         return Draft(
             self.localizer.answer(
-                video,
-                query,
+                self.source.video,
+                self.query,
                 predictions,
                 evidence,
                 first=self.first,
                 skipped=skip,
-                unreadable_s=video.unreadable / self.localizer.fps,
+                unreadable_s=self.source.unreadable / self.localizer.fps,
             ),
             evidence,
+            self.source.began_at,
         )
 
     def _run_until_complete(self, every: bool, skip: Collection[str]) -> Draft:

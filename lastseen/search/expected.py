@@ -1,12 +1,10 @@
-"""What a search of an index is expected to take, told to a tracker as the search learns more."""
+"""What a search is expected to take, told to a tracker as the search learns more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from lastseen.index.case import LAST_STEPS, Case, Draft
-from lastseen.index.fine import FineFeatures
 from lastseen.progress import (
     ENCODED,
     LOCALIZED,
@@ -20,8 +18,10 @@ from lastseen.progress import (
 )
 from lastseen.refine import Extend, Mask
 from lastseen.rule import Rule
+from lastseen.search.case import LAST_STEPS, Case, Draft
+from lastseen.search.source import Source
 
-SCORING = "scoring"  # the task of going through the compact tokens
+SCORING = "scoring"  # the task of giving every frame a coarse score
 ASSUMED_VIDEOS = 2  # in which the thing may have been seen, before anything is known
 
 
@@ -40,10 +40,9 @@ class Expected:
 
     # --- the first pass ---
 
-    def clips(self, videos: Sequence[FineFeatures], count: int) -> None:
-        """All compact tokens, and then `count` clips for each name."""
-        frames = sum(fine.video.frames - fine.video.first for fine in videos)
-        self.tracker.plan(SEARCHING, SCORING, {SCORED: frames})
+    def clips(self, sources: Sequence[Source], count: int) -> None:
+        """Coarse scores of all frames, and then `count` clips for each name."""
+        self.tracker.plan(SEARCHING, SCORING, sum((source.scoring_work for source in sources), Work()))
         for name, cases in self.cases.items():
             there = sum(len(case.clips) for case in cases)
             self.tracker.plan(SEARCHING, name, self._of_clips(name, min(there, count)))
@@ -66,22 +65,21 @@ class Expected:
         frames = round(
             count * sum(stop - start for case in cases for start, stop, _, _ in case.clips) / there
         )
-        stored = all(case.fine.stored for case in cases)
+        stored = all(case.source.stored for case in cases)
         return Work({LOCALIZED: frames, ENCODED: 0 if stored else frames})
 
-    def all_frames(self, fine: FineFeatures) -> None:
+    def all_frames(self, source: Source) -> None:
         """Every frame of a video."""
-        frames = fine.video.frames - fine.video.first
-        cases = [case for of_name in self.cases.values() for case in of_name if case.fine is fine]
+        cases = [case for of_name in self.cases.values() for case in of_name if case.source is source]
         localized = sum(case.end - case.first for case in cases)
-        work = {LOCALIZED: localized, ENCODED: 0 if fine.stored else frames}
-        self.tracker.plan(SEARCHING, str(fine.video.id), work)
+        work = {LOCALIZED: localized, ENCODED: 0 if source.stored else source.end - source.first}
+        self.tracker.plan(SEARCHING, source.key, work)
 
-    def begin_all_frames(self, fine: FineFeatures) -> None:
-        self.tracker.begin(SEARCHING, str(fine.video.id), LOCALIZED)
+    def begin_all_frames(self, source: Source) -> None:
+        self.tracker.begin(SEARCHING, source.key, LOCALIZED)
 
-    def end_all_frames(self, fine: FineFeatures) -> None:
-        self.tracker.finish(SEARCHING, str(fine.video.id))
+    def end_all_frames(self, source: Source) -> None:
+        self.tracker.finish(SEARCHING, source.key)
 
     # --- refinement ---
 
@@ -141,12 +139,12 @@ class Expected:
 
 
 def _check(name: str, case: Case) -> str:
-    return f"{name}: check {case.fine.video.id}"
+    return f"{name}: check {case.source.key}"
 
 
 def _extend(name: str, case: Case) -> str:
-    return f"{name}: extend {case.fine.video.id}"
+    return f"{name}: extend {case.source.key}"
 
 
 def _mask(name: str, case: Case) -> str:
-    return f"{name}: mask {case.fine.video.id}"
+    return f"{name}: mask {case.source.key}"
