@@ -38,7 +38,7 @@ from lastseen.model import (
     VQLoC,
     VQLoCConfig,
 )
-from lastseen.model.token_basis import AXES, TokenBasis
+from lastseen.model.token_basis import BANDS, TokenBasis
 from lastseen.rule import Rule
 from lastseen.stored_config import check_sizes, json_in
 from lastseen.stored_config import read_config as read_config
@@ -133,7 +133,7 @@ def load_token_basis(folder: str | os.PathLike[str]) -> TokenBasis | None:
     state = read_state(path)
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     channels = shapes.get("mean", (0,))[0]
-    if shapes != {"mean": (channels,), "axes": (channels, AXES), "deviations": (AXES,)}:
+    if shapes != {"mean": (channels,), "axes": (channels, channels), "deviations": (BANDS, channels)}:
         raise WeightsError(f"{path} is no token basis: it holds {shapes}")
     basis = TokenBasis(**{name: value.float() for name, value in state.items()})
     if not all(part.isfinite().all() for part in (basis.mean, basis.axes, basis.deviations)):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from scenes import PLACES, box_at, quick_localizer, texture, thing, write_scene
 
 from lastseen.errors import IndexStoreError, WeightsError
@@ -15,7 +16,7 @@ from lastseen.index.record import add_file
 from lastseen.index.repair import repair
 from lastseen.index.search import search
 from lastseen.index.small import SmallGrid
-from lastseen.model.token_basis import AXES, TOKEN_BYTES, TokenBasis
+from lastseen.model.token_basis import BANDS, BLOCK_BYTES, SUMS, TokenBasis
 from lastseen.procedure import Published
 from lastseen.query import Query
 from lastseen.tensors import save_tensors
@@ -34,13 +35,14 @@ def scene(tmp_path_factory):
 def localizer(scene):
     """With a basis fitted to pictures that are not in the scene."""
     localizer = quick_localizer()
-    vectors = []
+    blocks = []
     for seed in range(8):
         pictures = [texture(10 * seed + number, 320, 180, 9 + 4 * seed) for number in range(4)]
         pictures[0][40:104, 60:124] = thing(seed)
-        vectors.append(localizer.encode_pictures(pictures).float().movedim(1, -1).flatten(0, 2))
-    vectors = torch.cat(vectors)
-    localizer.token_basis = TokenBasis.fitted(vectors.mean(0), torch.cov(vectors.T))
+        features = localizer.encode_pictures(pictures).float()[:, :, :10]
+        blocks.append(rearrange(features, "n c (y v) (x u) -> (n y x) (v u c)", v=2, u=2))
+    blocks = torch.cat(blocks)
+    localizer.token_basis = TokenBasis.fitted(blocks.mean(0), torch.cov(blocks.T))
     return localizer
 
 
@@ -56,15 +58,30 @@ def answered(index, localizer, query):
 
 def test_the_bundled_model_has_a_basis_that_keeps_cosines():
     basis = load_token_basis(bundled_model())
-    torch.testing.assert_close(basis.axes.T @ basis.axes, torch.eye(AXES), rtol=0, atol=2e-3)
+    torch.testing.assert_close(basis.axes.T @ basis.axes, torch.eye(384), rtol=0, atol=2e-3)
     generator = torch.Generator().manual_seed(0)
-    spread = basis.deviations * torch.randn(500, AXES, generator=generator)
-    vectors = F.normalize(basis.mean + spread @ basis.axes.T, dim=1)
-    decoded = basis.decode(basis.encode(vectors))
-    assert F.cosine_similarity(decoded, vectors, dim=1).mean() > 0.95
+    bands = basis.deviations * torch.randn(200, BANDS, 384, generator=generator)
+    spread = torch.einsum("bp,nba->npa", torch.tensor(SUMS), bands)
+    vectors = F.normalize(basis.mean + spread @ basis.axes.T, dim=-1)
     codes = basis.encode(vectors)
-    assert codes.shape == (500, TOKEN_BYTES) and codes.dtype == torch.uint8
-    torch.testing.assert_close(basis.cosines(codes, vectors[:7]), decoded @ vectors[:7].T, rtol=0, atol=2e-3)
+    assert codes.shape == (200, BLOCK_BYTES) and codes.dtype == np.uint8
+    decoded = basis.decode(codes)
+    assert F.cosine_similarity(decoded, vectors, dim=-1).mean() > 0.98
+    exact = torch.einsum("npc,kc->npk", decoded, vectors[:7, 0])
+    torch.testing.assert_close(basis.cosines(codes, vectors[:7, 0]), exact, rtol=0, atol=2e-3)
+
+
+def test_of_flat_surfaces_nearly_nothing_is_lost(localizer):
+    """Neighbours are alike: their sum has most of the bits."""
+    basis = localizer.token_basis
+    generator = torch.Generator().manual_seed(1)
+    some = F.normalize(
+        basis.mean + basis.deviations[0] / 2 * torch.randn(50, 384, generator=generator) @ basis.axes.T,
+        dim=-1,
+    )
+    flat, mixed = some[:, None].expand(-1, BANDS, -1), some[:48].view(12, BANDS, -1)
+    lost = [1 - F.cosine_similarity(basis.decode(basis.encode(v)), v, dim=-1).mean() for v in (flat, mixed)]
+    assert lost[0] < lost[1]
 
 
 def test_an_answer_from_the_index_alone_is_that_of_the_video(scene, localizer, query, tmp_path):
@@ -72,7 +89,7 @@ def test_an_answer_from_the_index_alone_is_that_of_the_video(scene, localizer, q
     with Index(tmp_path / "index", create=True) as index:
         add_file(index, localizer, scene, keep="small")
         (video,) = index.videos()
-        assert video.compact_bytes == video.grid[1] * video.grid[2] * TOKEN_BYTES
+        assert video.compact_bytes == -(-video.grid[1] // 2) * -(-video.grid[2] // 2) * BLOCK_BYTES
         moved = scene.rename(tmp_path / "gone.mp4")
         try:
             answer = answered(index, localizer, query)
@@ -129,7 +146,7 @@ def test_padding_is_left_out_and_comes_back_as_zeros(localizer):
     grid = SmallGrid.fitting(localizer.token_basis, 32, 32, Letterbox.square(360, 640, 448))
     vectors = F.normalize(torch.randn(2, 384, 32, 32), dim=1)
     packed = grid.pack(vectors, 0)
-    assert packed.shape == (2, grid.row_bytes) == (2, 32 * 18 * TOKEN_BYTES)
+    assert packed.shape == (2, grid.row_bytes) == (2, 16 * 9 * BLOCK_BYTES)
     features = grid.unpack(packed)
     assert not features[:, :, :, :7].any() and not features[:, :, :, 25:].any()
     torch.testing.assert_close(features[:, :, :, 7:25].norm(dim=1), torch.ones(2, 32, 18))
