@@ -25,7 +25,7 @@ from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
 from lastseen.rule import Rule
 from lastseen.runner import ModelRunner, SoFar
-from lastseen.search.run import CANDIDATES, Search
+from lastseen.search.run import Search
 from lastseen.search.source import EndsEarly, FileSource
 from lastseen.seen_so_far import SeenSoFar
 from lastseen.sighting import Confidence, Evidence
@@ -38,10 +38,10 @@ TRAINING_FREE = "training-free"  # in place of a folder: patch matching without 
 # Fitted on the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = Rule(confidence=Confidence(slope=2.1, offset=-1.8))
 
-# Coarse to fine: of so many frames one is looked at first. The model runs on this share of the clips, and on
-# no fewer than CANDIDATES; where that would be most of the clips, it runs on all.
+# Coarse to fine: of so many frames one is looked at first. The model runs on this share of the clips, at
+# least on so many; where that would be most of the clips, it runs on all.
 COARSE_STEP = 3
-CANDIDATE_SHARE = 0.1
+CANDIDATE_SHARE, LEAST_CANDIDATES = 0.15, 12
 LEAST_CLIPS_RATIO = 2  # clips of a video / candidates
 
 FRAMES_HELD = 64  # cache of frames that refinement encodes again: 50 MB
@@ -151,7 +151,7 @@ class Localizer(ModelRunner):
         video, asked = as_video(video), [as_query(query) for query in queries]
         ends = [self.frames_searched(video, query) for query in asked]
         clips = -(-max(ends) // self.clip_step)
-        count = candidates or max(CANDIDATES, round(CANDIDATE_SHARE * clips))
+        count = candidates or max(LEAST_CANDIDATES, round(CANDIDATE_SHARE * clips))
         if not exhaustive and not self.procedure.reads_every_frame and count * LEAST_CLIPS_RATIO <= clips:
             # A file that ends before it should is searched to where it ends.
             with suppress(EndsEarly):

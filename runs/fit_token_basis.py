@@ -28,6 +28,7 @@ from lastseen_synth.packs import read_packs
 WIDTH, HEIGHT = 640, 360
 KINDS = ("pano", "grocery", "caltech101")
 VIEWS_OF_PANO = 4
+PADDED = 60  # photographs whose padding is looked at
 
 
 def main() -> None:
@@ -67,7 +68,22 @@ def fitted(localizer: Localizer, pictures: list[Picture]) -> TokenBasis:
         count, total = count + len(exact), total + exact.double().sum(0)
         products = products + (exact.T @ exact).double()
     mean = total / count
-    return TokenBasis.fitted(mean, products / count - torch.outer(mean, mean))
+    covariance = products / count - torch.outer(mean, mean)
+    return TokenBasis.fitted(mean, covariance, padding(localizer, pictures[:PADDED]))
+
+
+def padding(localizer: Localizer, pictures: list[Picture]) -> Tensor:
+    """[2, d, c] mean vectors of the rows above and below a picture, by their distance from it"""
+    letterbox, patch = localizer.model.letterbox(WIDTH, HEIGHT), localizer.model.patch
+    top = letterbox.top // patch
+    bottom = top + letterbox.content_height // patch
+    views = [view for picture in pictures for view in cuts(picture)]
+    means = []
+    for at in range(0, len(views), localizer.batch):
+        features = localizer.encode_pictures(views[at : at + localizer.batch]).float()
+        rows = localizer.model.frame_vectors(features).mean((0, 3)).T.cpu()
+        means.append(torch.stack([rows[:top].flip(0), rows[bottom : bottom + top]]))
+    return torch.stack(means).mean(0)
 
 
 def blocks(localizer: Localizer, pictures: list[Picture]) -> Iterator[Tensor]:

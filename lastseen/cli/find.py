@@ -105,7 +105,7 @@ def find(
         typer.Option(
             metavar="N",
             min=1,
-            help="Number of clips that the model searches first (default: 24; of a long video a tenth).",
+            help="Number of clips that the model searches first (default: 24 of an index, 15 % of VIDEO).",
         ),
     ] = None,
     weights: Weights = None,

@@ -35,15 +35,18 @@ class TokenBasis:
     """| mean       | [c]        of the vectors                                |
     | axes       | [c, a]     orthonormal, by descending variance           |
     | deviations | [BANDS, a] standard deviations of the bands along them   |
+    | padding    | [2, d, c]  of patches before and after the picture, by their distance from it |
     """
 
     mean: Tensor
     axes: Tensor
     deviations: Tensor
+    padding: Tensor
 
     @classmethod
-    def fitted(cls, mean: Tensor, covariance: Tensor) -> TokenBasis:
-        """From the mean [4 c] and covariance [4 c, 4 c] of blocks' vectors, patch by patch."""
+    def fitted(cls, mean: Tensor, covariance: Tensor, padding: Tensor) -> TokenBasis:
+        """From the mean [4 c] and covariance [4 c, 4 c] of blocks' vectors, patch by patch, and the mean
+        vectors of padding [2, d, c]."""
         channels = len(mean) // BANDS
         of_pairs = covariance.double().view(BANDS, channels, BANDS, channels)
         own = torch.stack([of_pairs[patch, :, patch] for patch in range(BANDS)]).mean(0)
@@ -51,13 +54,17 @@ class TokenBasis:
         sums = torch.tensor(SUMS, dtype=torch.float64)
         of_bands = torch.einsum("bp,pcqd,bq->bcd", sums, of_pairs, sums)
         variances = torch.einsum("ca,bcd,da->ba", axes, of_bands, axes).clamp(min=1e-12)
-        middle = mean.double().view(BANDS, channels).mean(0)
-        return cls(middle.float(), axes.float().contiguous(), variances.sqrt().float().contiguous())
+        return cls(
+            mean=mean.view(BANDS, channels).mean(0).float(),
+            axes=axes.float().contiguous(),
+            deviations=variances.sqrt().float().contiguous(),
+            padding=F.normalize(padding.float(), dim=-1),
+        )
 
     @cached_property
     def fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for part in (self.mean, self.axes, self.deviations):
+        for part in (self.mean, self.axes, self.deviations, self.padding):
             digest.update(part.cpu().numpy().tobytes())
         return digest.hexdigest()
 
@@ -83,7 +90,7 @@ class TokenBasis:
         bands = torch.zeros(*kept.shape[:-1], self.deviations.numel())
         bands[..., self._order] = kept
         sums = self._sums(kept.device)
-        return torch.einsum("bp,...ba->...pa", sums, bands.unflatten(-1, (BANDS, -1)))
+        return torch.einsum("bp,...ba->...pa", sums, bands.view(*kept.shape[:-1], BANDS, -1))
 
     def decode(self, packed: np.ndarray) -> Tensor:
         """[.., BLOCK_BYTES] uint8 -> unit vectors [.., BANDS, c]"""
