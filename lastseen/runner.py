@@ -204,6 +204,7 @@ class ModelRunner:
         if start % self.batch:
             raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
         pictures: list[np.ndarray] = []
+        last: tuple[list[np.ndarray], Tensor] | None = None
         start_s, end_s = start / self.fps, end / self.fps
         with closing(video.frames(self.fps, start_s, end_s, ahead=self.batch)) as frames:
             for frame in frames:
@@ -211,11 +212,23 @@ class ModelRunner:
                 if unreadable:
                     unreadable.add(frame)
                 if len(pictures) == self.batch or frame.index == end - 1:
-                    yield self.encode_pictures(pictures)
+                    last = pictures, self._encode_unless_same(pictures, last)
+                    yield last[1]
                     pictures = []
                     self._tracker.tell()  # what was encoded has arrived: work may be stopped here
         if pictures:
-            yield self.encode_pictures(pictures)
+            yield self._encode_unless_same(pictures, last)
+
+    def _encode_unless_same(
+        self, pictures: list[np.ndarray], last: tuple[list[np.ndarray], Tensor] | None
+    ) -> Tensor:
+        """As `encode_pictures`. Pictures of a batch that are those of the batch before, to the bit, have its
+        features: a still, a pause, a screen on which nothing happens."""
+        if last is not None and len(last[0]) == len(pictures) and all(map(np.array_equal, pictures, last[0])):
+            self._step()
+            self._tracker.did(ENCODED, len(pictures))
+            return last[1]
+        return self.encode_pictures(pictures)
 
     @torch.inference_mode()
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
