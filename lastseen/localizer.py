@@ -152,7 +152,9 @@ class Localizer(ModelRunner):
         ends = [self.frames_searched(video, query) for query in asked]
         clips = -(-max(ends) // self.clip_step)
         count = candidates or max(LEAST_CANDIDATES, round(CANDIDATE_SHARE * clips))
-        if not exhaustive and not self.procedure.reads_every_frame and count * LEAST_CLIPS_RATIO <= clips:
+        # On a GPU nearly all of the time goes into decoding, and coarse to fine decodes some frames twice.
+        every_frame = exhaustive or self.procedure.reads_every_frame or self.device.type != "cpu"
+        if not every_frame and count * LEAST_CLIPS_RATIO <= clips:
             # A file that ends before it should is searched to where it ends.
             with suppress(EndsEarly):
                 return self._coarse_to_fine(video, asked, max(ends), count, progress, preliminary)
