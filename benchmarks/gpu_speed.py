@@ -6,6 +6,7 @@
 Models have random weights: speed does not depend on them. Sections:
 
     cold       frames of 448 px on the GPU -> features -> boxes and logits of every frame, by engine and batch
+    wide       the same with frames of 448 x 252: 16:9, whose padding some engines encode in groups
     pipeline   1080p frames in host memory -> upload, resize, encode, localize -> track
     hour       a further question to an hour of full features on the GPU, the query's encoding included
     compact    the same to an index that keeps a few tokens a frame: coarse scores from disk, candidates
@@ -51,25 +52,32 @@ from lastseen.procedure import Standard
 from lastseen.rule import Rule
 from lastseen.sighting import Confidence, Evidence
 
+GROUPED = "torch-fp16-grouped"
+
 
 class Bench(Measuring):
     @torch.inference_mode()
-    def cold(self, model: str, engine: str, batch: int, variant: str = "") -> None:
+    def wide(self, model: str, engine: str, batch: int) -> None:
+        self.cold(model, engine, batch, section="wide")
+
+    @torch.inference_mode()
+    def cold(self, model: str, engine: str, batch: int, variant: str = "", section: str = "cold") -> None:
         """Frames of the model's own size, on the GPU."""
         size, side = self.size, self.size.pixels
+        height = side * 9 // 16 if section == "wide" else side
         total = size.slow_frames if engine == "torch-fp32" else size.frames // (2 if model == "ViT-B" else 1)
         total -= total % batch
         localizer = self.localizer(model, engine, batch)
         generator = torch.Generator(self.device).manual_seed(0)
         held = max(batch, total // 4 - total // 4 % batch)
         frames = torch.randint(
-            0, 256, (held, side, side, 3), dtype=torch.uint8, device=self.device, generator=generator
+            0, 256, (held, height, side, 3), dtype=torch.uint8, device=self.device, generator=generator
         )
         encode = localizer.engine.encode_frames
         if variant == "graphs":
             encode = graphed(encode, frames[:batch])
         views = localizer.encode_query(self.query)
-        footage = HostVideo(replace(size, width=side, height=side, host_frames=1), total)
+        footage = HostVideo(replace(size, width=side, height=height, host_frames=1), total)
 
         def pieces() -> Iterator[Tensor]:
             for at in range(0, total, batch):
@@ -89,7 +97,7 @@ class Bench(Measuring):
             alone = self.median(lambda: [None for _ in pieces()], warm_up=0)
         name = f"{engine}{', ' if variant else ''}{variant}, batch {batch}"
         more = {"encode alone": round(total / alone, 1), "first run s": round(first_s, 2), "frames": total}
-        self.add("cold", model, name, "frames/s", round(total / whole, 1), **more)
+        self.add(section, model, name, "frames/s", round(total / whole, 1), **more)
 
     @torch.inference_mode()
     def accuracy(self, model: str) -> None:
@@ -100,7 +108,7 @@ class Bench(Measuring):
         exact = reference.engine.encode_pictures(images, count)
         view = reference.encode_query(self.query)[0]
         logits = reference.engine.localize_clip(exact, view).logits
-        for name in ("torch-fp16", "torch-bf16"):
+        for name in ("torch-fp16", "torch-bf16", GROUPED):
             engine = self.localizer(model, name, count).engine
             cosines = {
                 "a patch's features": (exact, engine.encode_pictures(images, count), 1),
@@ -285,9 +293,12 @@ def main() -> None:
     if on_gpu:
         plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", quick, middle, "graphs")))
     plan.append(("cold", "ViT-S", bench.cold, ("ViT-S", "torch-bf16", middle)))
+    for model in bench.models:
+        plan += [("wide", model, bench.wide, (model, engine, large)) for engine in (quick, GROUPED)]
     plan.append(("upload", "-", bench.upload, (small,)))
     for model in bench.models:
-        plan.append(("pipeline", model, bench.pipeline, (model, quick, middle)))
+        engines = (quick, GROUPED)
+        plan += [("pipeline", model, bench.pipeline, (model, engine, middle)) for engine in engines]
         plan.append(("hour", model, bench.hour, (model, quick, 16)))
     plan.append(("hour", "ViT-S", bench.hour, ("ViT-S", quick, 32)))
     plan.append(("compact", "shipped", bench.compact, ("shipped", quick, 24, 60)))

@@ -12,8 +12,10 @@ from models import randomised
 
 from lastseen.box import Letterbox
 from lastseen.engine import fused, kernels
-from lastseen.engine.half import QuickVQLoC, quick
+from lastseen.engine.half import HalfVQLoC, half_precision
 from lastseen.model import BackboneConfig, VQLoC, VQLoCConfig
+from lastseen.model.encoded_query import EncodedQuery
+from lastseen.model.padding import padding_groups
 from lastseen.model.propagation import frames_seen
 
 HALF, BRAIN = torch.float16, torch.bfloat16
@@ -80,6 +82,9 @@ def check_attention(length: int, dim: int, heads: int, shape: tuple[int, int, in
     qkv[:, :: length // 3] *= 5
     qkv = qkv.to(HALF)
     same(kernels.attention(qkv, heads, shape), fused._attention(qkv.float(), heads))
+    bias = torch.randint(1, 13, (length,)).log().to(HALF)
+    expected = fused._attention(qkv.float(), heads, bias.float().expand(length, -1))
+    same(kernels.attention(qkv, heads, shape, bias), expected)
 
 
 def check_into_tokens(length: int) -> None:
@@ -93,20 +98,26 @@ def check_into_tokens(length: int) -> None:
 
 @torch.inference_mode()
 def check_a_model() -> None:
-    """A quick model as on a GPU, against the exact one: everything is wired as it is meant."""
+    """A half-precision model as on a GPU, against the exact one: everything is wired as it is meant."""
     backbone = BackboneConfig(dim=32, depth=2, heads=2, registers=2)
     config = VQLoCConfig(backbone=backbone, dim=32, image_size=112)
     exact = cast(VQLoC, randomised(VQLoC.from_config(config)))
-    made = cast(QuickVQLoC, quick(exact, HALF))
+    made = cast(HalfVQLoC, half_precision(exact, HALF))
     frames = torch.randint(0, 256, (7, 40, 60, 3), dtype=torch.uint8)
-    box, query = exact.letterbox(60, 40), torch.randn(config.dim, config.side, config.side)
+    box = exact.letterbox(60, 40)
+    query = EncodedQuery(torch.randn(config.dim, config.side, config.side))
     expected = exact.encode_frames(frames)
     used: set[str] = set()
     with swapped(used):
-        features = made.prepare(made.backbone.of_frames(frames, box, config.padding))
-        said = made.localize_clip(expected.half(), query.half())
+        features = made.encode_features(made.backbone.of_frames(frames, box, config.padding))
+        groups = padding_groups(box, 14)
+        assert groups is not None
+        grouped = made.encode_features(made.backbone.of_frames(frames, box, config.padding, groups))
+        said = made.localize_clip(expected.half(), query.to(dtype=HALF))
     assert used == {"add_norm", "attention", "bias_leaky", "patch_rows", "local_attention"}, used
     assert F.cosine_similarity(features.float(), expected, dim=1).min() > 0.999
+    expected_grouped = exact.encode_frames(frames, group_padding=True)
+    assert F.cosine_similarity(grouped.float(), expected_grouped, dim=1).min() > 0.999
     wanted = exact.localize_clip(expected, query)
     torch.testing.assert_close(said.boxes.float(), wanted.boxes, rtol=0.05, atol=0.05)
     torch.testing.assert_close(said.logits.float(), wanted.logits, rtol=0.05, atol=0.05)

@@ -13,7 +13,7 @@ def test_the_speed_benchmark_runs_at_toy_size(tmp_path):
     out = tmp_path / "speed.json"
     command = [sys.executable, "benchmarks/gpu_speed.py", "--toy", "--device", "cpu", "--out", str(out)]
     done = subprocess.run(
-        [*command, "--only", "pipeline", "hour", "compact"],
+        [*command, "--only", "wide", "pipeline", "hour", "compact"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -23,5 +23,5 @@ def test_the_speed_benchmark_runs_at_toy_size(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(out.read_text())["rows"]
-    assert {row["section"] for row in rows} == {"pipeline", "hour", "compact"}
+    assert {row["section"] for row in rows} == {"wide", "pipeline", "hour", "compact"}
     assert all(row["value"] > 0 for row in rows)

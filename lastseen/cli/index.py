@@ -173,7 +173,8 @@ def add(
     checked_date(moment)
     if len(sources) == 1 and not is_live(sources[0]) and not follow:
         head_of(Path(sources[0]))  # errors come before the model is loaded
-    localizer = open_localizer(weights, False, None, device, quiet, engine or engine_of(folder))
+    made_by = engine_of(folder)  # and those of the index, too
+    localizer = open_localizer(weights, False, None, device, quiet, engine or made_by)
     failed = 0
     with open_index(folder, create=True) as index:
         index.sweep()

@@ -23,6 +23,7 @@ ENGINES = (  # as lastseen.engine.ENGINES, whose import loads torch, too
     "torch-fp32",
     "torch-fp32-grouped",
     "torch-fp16",
+    "torch-fp16-grouped",
     "torch-fp16-compiled",
     "torch-bf16",
     "openvino-bf16",

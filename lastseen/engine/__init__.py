@@ -3,11 +3,12 @@
     torch-fp32             the model as it is: the reference, and the precision of the paper's numbers
     torch-fp32-grouped     the same, but one patch stands for several of padding (lastseen.model.padding)
     torch-fp16             half precision with fused kernels (lastseen.engine.half); the default on GPUs
-    torch-fp16-compiled    the same through torch.compile, without kernels of our own; slow to start
+    torch-fp16-grouped     the same with padding in groups, for GPUs; its speed has not been measured yet
+    torch-fp16-compiled    torch-fp16 through torch.compile, without kernels of our own; slow to start
     torch-bf16             fewer digits, no overflow; faster than float32 on CPUs that support it
     openvino-bf16          faster still on such CPUs: OpenVINO encodes the frames (lastseen[openvino])
 
-On CPUs, all but torch-fp32 group padding.
+On CPUs, all but torch-fp32 and torch-fp16 group padding.
 
 An engine's `rounding` is part of an Index's fingerprint, as engines give slightly different features.
 """
@@ -16,7 +17,14 @@ from __future__ import annotations
 
 import torch
 
-from lastseen.engine.eager import BFloat16Engine, CompiledEngine, Engine, Float16Engine, GroupedEngine
+from lastseen.engine.eager import (
+    BFloat16Engine,
+    CompiledEngine,
+    Engine,
+    Float16Engine,
+    GroupedEngine,
+    GroupedFloat16Engine,
+)
 from lastseen.engine.openvino import OpenVinoEngine, why_no_openvino
 from lastseen.errors import LastSeenError
 from lastseen.model import Model, VQLoC
@@ -28,6 +36,7 @@ ENGINES: dict[str, type[Engine]] = {
     "torch-fp32": Engine,
     "torch-fp32-grouped": GroupedEngine,
     "torch-fp16": Float16Engine,
+    "torch-fp16-grouped": GroupedFloat16Engine,
     "torch-fp16-compiled": CompiledEngine,
     "torch-bf16": BFloat16Engine,
     "openvino-bf16": OpenVinoEngine,

@@ -79,6 +79,14 @@ class Float16Engine(Engine):
             super().__init__(half_precision(model, torch.float16), device, torch.float16)
 
 
+class GroupedFloat16Engine(Float16Engine):
+    """torch-fp16-grouped"""
+
+    name = "torch-fp16-grouped"
+    rounding = "torch float16, padding in groups"
+    group_padding = True
+
+
 class BFloat16Engine(Float16Engine):
     """torch-bf16"""
 

@@ -65,16 +65,17 @@ def added(tokens: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
 def attended(tokens: Tensor, qkv: Tensor, heads: int, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """tokens [n, l, c] + attention of queries, keys and values [n, l, 3 c] times weight [c, c]
 
-    `bias` [l, l], if any, is added to the logits of queries and keys; PyTorch's attention takes it.
+    `bias` [l, l], if any, is added to the logits of queries and keys; all its rows are the same.
 
     cuDNN's blocks of 256 queries and 128 keys make the 1025th token cost 5/4 times 9/8; our kernel has a
     small block for the remainder.
     """
     kernels = _kernels_for(tokens)
-    if kernels is None or bias is not None or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
+    if kernels is None or qkv.shape[2] // heads // 3 not in HEAD_SIZES:
         return added(tokens, _attention(qkv, heads, bias), weight)
     with _on(tokens):
-        return added(tokens, kernels.attention(qkv, heads), weight)
+        mixed = kernels.attention(qkv, heads, key_bias=None if bias is None else bias[0])
+        return added(tokens, mixed, weight)
 
 
 def _attention(qkv: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
@@ -201,3 +202,6 @@ def compare(kernels: ModuleType, device: torch.device, dtype: torch.dtype = torc
     same("local attention", kernels.local_attention(qkv, seen, 8), local_attention(qkv.float(), seen, 8))
     qkv = some(1, 257, 3 * 128)
     same("attention", kernels.attention(qkv, 2), _attention(qkv.float(), 2))
+    counts = torch.arange(1, 258).log().to(device, dtype)
+    found = kernels.attention(qkv, 2, key_bias=counts)
+    same("attention with counts", found, _attention(qkv.float(), 2, counts.float().expand(257, -1)))

@@ -259,11 +259,14 @@ def _local_attention(
     tl.store(into, (sums / weights[:, None]).to(mixed.dtype.element_ty), column < HEAD)
 
 
-def attention(qkv: Tensor, heads: int, shape: tuple[int, int, int, int] = ATTENTION) -> Tensor:
+def attention(
+    qkv: Tensor, heads: int, shape: tuple[int, int, int, int] = ATTENTION, key_bias: Tensor | None = None
+) -> Tensor:
     """Queries, keys and values side by side [n, l, 3 c] -> [n, l, c]; c / heads a power of two from 16 on
 
-    With a class token lengths are a little more than whole blocks. The remainder comes first: the first
-    l % block keys are a small block of their own, and so are the queries.
+    `key_bias` [l], if any, is added to the logits of each key. With a class token lengths are a little more
+    than whole blocks. The remainder comes first: the first l % block keys are a small block of their own,
+    and so are the queries.
     """
     assert qkv.is_contiguous()
     queries, keys, warps, stages = shape
@@ -271,8 +274,10 @@ def attention(qkv: Tensor, heads: int, shape: tuple[int, int, int, int] = ATTENT
     mixed = torch.empty((pictures, length, dim), dtype=qkv.dtype, device=qkv.device)
     _attention[(triton.cdiv(length, queries), heads, pictures)](
         qkv,
+        qkv if key_bias is None else key_bias.contiguous(),
         mixed,
         math.log2(math.e) / math.sqrt(dim // heads),
+        math.sqrt(dim // heads),
         LENGTH=length,
         DIM=dim,
         HEAD=dim // heads,
@@ -280,6 +285,7 @@ def attention(qkv: Tensor, heads: int, shape: tuple[int, int, int, int] = ATTENT
         FEW_QUERIES=_small(length % queries),
         KEYS=keys,
         FEW_KEYS=_small(length % keys),
+        BIASED=key_bias is not None,
         num_warps=warps,
         num_stages=stages,
     )
@@ -293,8 +299,10 @@ def _small(count: int) -> int:
 @triton.jit
 def _attention(
     qkv,
+    key_bias,
     mixed,
     scale,
+    unscaled,
     LENGTH: tl.constexpr,
     DIM: tl.constexpr,
     HEAD: tl.constexpr,
@@ -302,6 +310,7 @@ def _attention(
     FEW_QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     FEW_KEYS: tl.constexpr,
+    BIASED: tl.constexpr,
 ):
     ODD: tl.constexpr = LENGTH % QUERIES
     block, head, picture = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -309,24 +318,33 @@ def _attention(
     mixed += picture * (LENGTH * DIM) + head * HEAD
     if block < LENGTH // QUERIES:
         at = ODD + block * QUERIES
-        _attend(qkv, mixed, at, LENGTH, scale, LENGTH, DIM, HEAD, QUERIES, KEYS, FEW_KEYS)
+        _attend(
+            qkv, key_bias, mixed, at, LENGTH, scale, unscaled,
+            LENGTH, DIM, HEAD, QUERIES, KEYS, FEW_KEYS, BIASED,
+        )  # fmt: skip
     else:
-        _attend(qkv, mixed, 0, ODD, scale, LENGTH, DIM, HEAD, FEW_QUERIES, KEYS, FEW_KEYS)
+        _attend(
+            qkv, key_bias, mixed, 0, ODD, scale, unscaled,
+            LENGTH, DIM, HEAD, FEW_QUERIES, KEYS, FEW_KEYS, BIASED,
+        )  # fmt: skip
 
 
 @triton.jit
 def _attend(
     qkv,
+    key_bias,
     mixed,
     at,
     until,
     scale,
+    unscaled,
     LENGTH: tl.constexpr,
     DIM: tl.constexpr,
     HEAD: tl.constexpr,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     FEW_KEYS: tl.constexpr,
+    BIASED: tl.constexpr,
 ):
     """Queries from `at` to `until` of one head of one picture"""
     ODD: tl.constexpr = LENGTH % KEYS
@@ -340,12 +358,17 @@ def _attend(
         few_at = qkv + few[:, None] * (3 * DIM) + column
         few_keys = tl.load(few_at + DIM, few[:, None] < ODD, other=0.0)
         few_values = tl.load(few_at + 2 * DIM, few[:, None] < ODD, other=0.0)
-        few_logits = tl.where(few[None, :] < ODD, tl.dot(query, tl.trans(few_keys)), float("-inf"))
+        few_logits = tl.dot(query, tl.trans(few_keys))
+        if BIASED:
+            few_logits += tl.load(key_bias + few, few < ODD, other=0.0).to(tl.float32)[None, :] * unscaled
+        few_logits = tl.where(few[None, :] < ODD, few_logits, float("-inf"))
         highest, weights, sums = _weighed(few_logits, few_values, scale, highest, weights, sums)
     for start in range(ODD, LENGTH, KEYS):
         place = qkv + (start + tl.arange(0, KEYS))[:, None] * (3 * DIM) + column
         key, value = tl.load(place + DIM), tl.load(place + 2 * DIM)
         logits = tl.dot(query, tl.trans(key))
+        if BIASED:
+            logits += tl.load(key_bias + start + tl.arange(0, KEYS)).to(tl.float32)[None, :] * unscaled
         highest, weights, sums = _weighed(logits, value, scale, highest, weights, sums)
     into = mixed + row * DIM + column
     tl.store(into, (sums / weights[:, None]).to(mixed.dtype.element_ty), row < until)

@@ -182,8 +182,8 @@ def test_half_precision_finds_the_same(tmp_path):
 
 def test_features_of_another_precision_are_other_features():
     model = vqloc()
-    names = ("torch-fp32", "torch-fp16", "torch-bf16")
-    assert len({Localizer(model, engine=name).feature_fingerprint() for name in names}) == 3
+    names = ("torch-fp32", "torch-fp16", "torch-fp16-grouped", "torch-bf16")
+    assert len({Localizer(model, engine=name).feature_fingerprint() for name in names}) == 4
     assert Localizer(model).at(2.0).engine.rounding == "torch float32"
 
 

@@ -37,7 +37,7 @@ def test_the_answer_so_far_is_shown_as_preliminary_and_becomes_the_answer(walk, 
     assert walk.locator("#filmstrip .frame").count() > 0
     playwright.expect(walk.locator("#save")).to_have_count(0)  # it is not yet the answer
     playwright.expect(walk.locator("#finding-text")).to_have_text(
-        re.compile(r"^Looking closer: \d+ of \d+ frames(, \d+ (s|min) left)?$")
+        re.compile(r"^Looking closer: \d+ of \d+ frames(, \d+\s(s|min)\sleft)?$")
     )
     assert walk.evaluate("document.activeElement.id") == "cancel"
     walk.locator("#sightings button").nth(1).click()
