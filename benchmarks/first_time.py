@@ -41,10 +41,10 @@ SETUP = (
 )
 BOX = "273,133,336,304"
 PROGRAM = """\
-from lastseen import Box, Localizer, Query, Video
+from lastseen import Localizer, Query
 
-photo = Query.from_image("desk.jpg", box=Box(273, 133, 336, 304))
-answer = Localizer.from_pretrained().ask(Video("walk.mp4"), photo)
+photo = Query.from_image("desk.jpg", box=(273, 133, 336, 304))
+answer = Localizer.from_pretrained().ask("walk.mp4", photo)
 if answer.found:
     print(f"last seen at {answer.last.end:.1f} s, box {answer.last.last_box.xyxy}")
 else:

@@ -1,7 +1,8 @@
 """Many people at the page at once: no request fails inside, answers keep coming, memory does not grow.
 
-    python benchmarks/load.py                                   50 clients for 10 minutes
-    python benchmarks/load.py --clients 10 --minutes 1 --out load.json
+    python -m benchmarks.load                                   50 clients for 10 minutes
+    python -m benchmarks.load --clients 10 --minutes 1 --out load.json
+    python -m benchmarks.load --from-report load.json --write-docs
 
 Starts `lastseen serve` with the bundled video and an index of its own in a temporary folder, on a free port
 of 127.0.0.1; nothing leaves the machine. Each client is a person with a page, or a program: it lists, looks
@@ -10,7 +11,8 @@ and then, reads slowly, breaks off, or asks for what is not there. It waits when
 
 The report says how many requests had which status, how long questions took from asking to the answer and
 other requests from sending to the last byte, and what memory the server used. Exit status 1 if a request had
-a status of 500 or more, a question failed or none was answered, or the server did not end well.
+a status of 500 or more, a question failed or none was answered, memory did not come back, or the server did
+not end well.
 """
 
 from __future__ import annotations
@@ -34,12 +36,17 @@ from typing import Any
 
 import httpx2 as httpx
 
+from soak.report import PAGE as DOCS
+from soak.report import circumstances, put_between
+
 ASSETS = Path(__file__).parents[1] / "lastseen" / "assets"
 THING = (285.0, 120.0, 352.0, 302.0)  # in the bundled video, 32.2 s after its beginning
 THING_S = 32.2
 DRAWN = ("picture.jpg", "filmstrip.jpg", "report.html", "film.mp4")
 PAGE = ("", "page/app.js", "page/style.css", "api/folders", "api/jobs", "openapi.json")
 ENDED = ("done", "failed", "cancelled")
+KEPT_MIB = 300  # more memory than after the first answer: caches, and what the allocator keeps
+BEGIN, END = "<!-- load: begin -->", "<!-- load: end -->"
 
 
 class Over(Exception):
@@ -301,6 +308,8 @@ def problems(report: dict[str, Any]) -> list[str]:
     found += [f"{count} x question failed: {says}" for says, count in report["messages"].items()]
     if not report["question_s"]["count"]:
         found.append("no question was answered")
+    if report["memory_mib"]["after"] > report["memory_mib"]["before"] + KEPT_MIB:
+        found.append(f"more than {KEPT_MIB} MiB of memory did not come back")
     if report["exit_status"] != 0:
         found.append(f"the server ended with {report['exit_status']}")
     if "Traceback" in report["server_said"]:
@@ -312,6 +321,7 @@ def text_of(report: dict[str, Any]) -> str:
     memory, lines = report["memory_mib"], []
     lines.append(f"{report['clients']} clients, {report['minutes']:g} minutes")
     lines.append("requests by status: " + ", ".join(f"{k}: {v}" for k, v in report["statuses"].items()))
+    lines.append(f"status 500 or more: {sum(report['failed'].values())}")
     lines.append("questions: " + ", ".join(f"{k}: {v}" for k, v in report["questions"].items()))
     lines.append(f"a question alone: {report['question_alone_s'][0]:.2f} s")
     for name, key in (("from asking to the answer", "question_s"), ("other requests", "plain_request_s")):
@@ -324,6 +334,11 @@ def text_of(report: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"PROBLEM: {problem}" for problem in problems(report))])
 
 
+def write_docs(report: dict[str, Any], page: Path = DOCS) -> None:
+    made = "lastseen {lastseen}, {date}, {system}:".format(**report)
+    put_between(BEGIN, END, f"{made}\n\n```\n{text_of(report)}\n```", page)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -333,7 +348,21 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=30, help="seconds before memory is looked at again")
     parser.add_argument("--weights", help="of the server; default: the bundled model")
     parser.add_argument("--out", type=Path, help="where the report goes as JSON; it is printed in any case")
-    arguments = parser.parse_args()
+    parser.add_argument("--write-docs", action="store_true", help="put the report into docs/reliability.md")
+    parser.add_argument("--from-report", type=Path, metavar="FILE.json", help="run nothing, take this report")
+    given = parser.parse_args()
+    report = json.loads(given.from_report.read_text()) if given.from_report else run(given)
+    if given.out:
+        given.out.write_text(json.dumps(report, indent=1) + "\n")
+    if given.write_docs:
+        write_docs(report)
+    print(text_of(report))
+    if report["server_said"]:
+        print(f"the server said:\n{report['server_said']}")
+    sys.exit(1 if problems(report) else 0)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "said").open("w+") as said:
         command = [sys.executable, "-m", "lastseen", "serve", str(ASSETS / "demo.mp4"), "--port", "0", "-q"]
         command += ["--index", str(Path(folder) / "index")]
@@ -353,12 +382,7 @@ def main() -> None:
             server.wait()
         said.seek(0)
         report["server_said"] = said.read()[-4000:]
-    if arguments.out:
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(text_of(report))
-    if report["server_said"]:
-        print(f"the server said:\n{report['server_said']}")
-    sys.exit(1 if problems(report) else 0)
+    return {**circumstances(), **report}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ DECODER_BYTES = {"WEBP": 12, "AVIF": 8, "HEIF": 8, "TIFF": 4}
 JPEG_COLOUR_BYTES = 2
 STRIP_PX = 2**20  # converted at a time
 GREY = (128, 128, 128, 255)  # behind what is transparent
-OTHER_FORMATS = ((b"%!PS", "EPS"), (b"%PDF", "PDF"), (b"8BPS", "Photoshop"), (b"<svg", "SVG"))
+OTHER_FORMATS = ((b"%!PS", "an EPS"), (b"%PDF", "a PDF"), (b"8BPS", "a Photoshop"), (b"<svg", "an SVG"))
 VIDEO = "a video, not a picture; give a picture of the thing, or a moment of the video (--at SECONDS)"
 HEIF_BRANDS = (b"heic", b"heix", b"mif1", b"msf1", b"avif")
 # EXIF orientation -> the upright picture
@@ -170,5 +170,5 @@ def _what_it_is(name: str) -> str:
         return f"{name} is {VIDEO}"
     for begin, known in OTHER_FORMATS:
         if head.startswith(begin):
-            return f"{name} is an {known} file, not a picture that can be read; {READABLE}"
+            return f"{name} is {known} file, not a picture that can be read; {READABLE}"
     return f"{name} is not a picture that can be read; {READABLE}"

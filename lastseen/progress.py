@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
 READING, SEARCHING = "reading", "searching"
 LOOKING_CLOSER, MEASURING = "looking closer", "measuring boxes"
+PREPARING = "preparing (only once)"
 REPAIRING, EVALUATING, CHECKING = "repairing", "evaluating", "checking"
 # Kinds of work, counted in frames: scored by their compact tokens; decoded and encoded; searched by the model
 # for one query; segmented.
@@ -172,6 +174,17 @@ class Tracker:
             began = self._clock()
             self._tell(Progress(phase, done, total, "frames", self.left_s))
             self._at += self._clock() - began  # whoever is told may take long: that is no work
+
+    @contextmanager
+    def aside(self, phase: str, unit: str) -> Iterator[None]:
+        """One thing that must be made first: a phase of its own, whose time is not that of the open task."""
+        if self._tell is not None:
+            self._tell(Progress(phase, 0, 1, unit))
+        yield
+        if self._tell is not None:
+            self._tell(Progress(phase, 1, 1, unit))
+        self._last, self._at = None, self._clock()
+        self.tell()
 
     @property
     def left_s(self) -> float | None:

@@ -108,9 +108,14 @@ class Query:
 
     @classmethod
     def from_video(
-        cls, video: Video, time_s: float, box: BoxLike | None = None, asked_at: float | None = None
+        cls,
+        video: Video | str | os.PathLike[str],
+        time_s: float,
+        box: BoxLike | None = None,
+        asked_at: float | None = None,
     ) -> Query:
         """A frame of this or another video, and the thing's box in it."""
+        video = as_video(video)
         if not 0 <= time_s < video.duration_s:
             raise QueryError(
                 f"{video.path}: no frame at {time_s:g} s to take the query from; "

@@ -22,7 +22,7 @@ from lastseen.masks import BoxMask, MobileSamSegmenter, Segmenter, load_mobile_s
 from lastseen.model import EncodedQuery, Model, Predictions
 from lastseen.model.token_basis import TokenBasis
 from lastseen.procedure import Procedure, Standard
-from lastseen.progress import ENCODED, LOCALIZED, SEGMENTED, Speeds, Tracker
+from lastseen.progress import ENCODED, LOCALIZED, PREPARING, SEGMENTED, Speeds, Tracker
 from lastseen.query import Footage, Query
 from lastseen.refine import Mask
 from lastseen.rule import Rule
@@ -234,6 +234,10 @@ class ModelRunner:
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
         """Up to `batch` pictures [h, w, 3] of one size -> features [n, c, rows, columns], rounded."""
         self._step()
+        height, width = pictures[0].shape[:2]
+        if not self.engine.is_prepared(width, height, self.batch):
+            with self._tracker.aside(PREPARING, "networks"):
+                self.engine.prepare(width, height, self.batch)
         features = self.engine.encode_pictures(pictures, self.batch).to(self.feature_dtype)
         self._tracker.did(ENCODED, len(pictures))
         return features

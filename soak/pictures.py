@@ -1,4 +1,4 @@
-"""Damaged pictures, and pictures that unpack to far more than they weigh."""
+"""Damaged pictures, and pictures that unpack to far more than they weigh: read, and scaled for a model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+from lastseen.model.inputs import query_crop
 from lastseen.query import Query
 from soak.case import NORMAL, Broken, Case
 from soak.mutate import DAMAGE, damaged
@@ -21,6 +23,7 @@ CASES = 1500
 LIMIT_S = 20.0
 EVERY = 25  # of the cases one is a bomb
 SIDE = 24_000  # pixels of a bomb's side
+MODEL_PX = 224  # a model's input
 
 
 def prepare(folder: Path) -> None:
@@ -75,6 +78,7 @@ def run(case: Case) -> str:
     (view,) = Query.from_image(path).views
     if view.picture.dtype != np.uint8 or view.picture.ndim != 3 or view.picture.shape[2] != 3:
         raise Broken(f"a picture of {view.picture.shape} {view.picture.dtype}")
+    query_crop(torch.from_numpy(view.picture), view.box, MODEL_PX)  # as every model begins
     return NORMAL
 
 
@@ -94,7 +98,7 @@ def png(side: int, bits: int = 1, colour: int = 0) -> bytes:
 
 
 def png_just_below(side: int) -> bytes:
-    """As many pixels as the decoder by itself still takes, in colour and half transparent."""
+    """As many pixels as are read, in colour and half transparent: a camera's picture might have them."""
     return png(13_000, 32, 6)
 
 

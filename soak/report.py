@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,12 +21,22 @@ BEGIN, END = "<!-- soak: begin -->", "<!-- soak: end -->"
 TITLES = ("kind", "cases", "normal", "refused in one line", "failures", "worst case", "peak memory")
 
 
+def circumstances() -> dict[str, str]:
+    """What made a report, when and on what."""
+    git = ["git", "-C", str(PAGE.parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {
+        "lastseen": f"{__version__} ({commit})" if commit else __version__,
+        "date": datetime.now(UTC).date().isoformat(),
+        "system": f"{machine}, Python {platform.python_version()}",
+    }
+
+
 def to_dict(rows: Sequence[Row], *, seed: int, scale: float, workers: int, seconds: float) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "lastseen": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
-        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        **circumstances(),
         "seed": seed,
         "scale": scale,
         "workers": workers,
@@ -71,9 +83,13 @@ def block(report: dict[str, Any]) -> str:
 
 def write_docs(report: dict[str, Any], page: Path = PAGE) -> None:
     """Put the report between the page's two marks."""
-    head, _, rest = page.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n{block(report)}\n{END}{tail}")
+    put_between(BEGIN, END, block(report), page)
+
+
+def put_between(begin: str, end: str, text: str, page: Path) -> None:
+    head, _, rest = page.read_text().partition(begin)
+    _, _, tail = rest.partition(end)
+    page.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
 
 
 def write_json(report: dict[str, Any], path: Path) -> None:

@@ -20,6 +20,7 @@ def find_chromium() -> str | None:
 
 CHROMIUM = find_chromium()
 DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 375, "height": 812}
+PATIENCE_MS = 60_000  # a busy machine is no failure
 LATEST = re.compile(r"0:03\.[4-8]")  # the thing leaves the view after 3.6 s
 
 
@@ -29,7 +30,7 @@ class Watched:
     def __init__(self, browser, address: str, **options) -> None:
         self.context = browser.new_context(viewport=DESKTOP, **options)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(PATIENCE_MS)
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("console", self._said)

@@ -21,7 +21,7 @@ ROWS = [
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
-    ["web"],
+    ["web", "cluster"],
     ["cli"],
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
@@ -36,9 +36,19 @@ INNER_ROWS = {
         ["recorder", "originals", "answers"],
         ["fine"],
         ["repair"],
-        ["record"],
-        ["live", "search"],
+        ["case", "record"],
+        ["live", "expected", "part"],
+        ["search"],
         ["index"],
+    ],
+    "cluster": [
+        ["storage", "machines"],
+        ["remote", "overall"],
+        ["shards"],
+        ["writing", "question"],
+        ["worker"],
+        ["indexing", "asking", "here"],
+        ["cluster"],
     ],
     "search": [["ranking"], ["source"], ["case"], ["expected"], ["run"]],
     "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
@@ -66,6 +76,8 @@ ONLY_IN = {
     "uvicorn": ["web"],
     "openvino": ["engine"],
     "triton": ["engine"],
+    "ray": ["cluster"],
+    "fsspec": ["cluster"],
 }
 
 

@@ -18,6 +18,7 @@ from lastseen.progress import (
     LOCALIZED,
     LOOKING_CLOSER,
     MEASURING,
+    PREPARING,
     READING,
     SEARCHING,
     SEGMENTED,
@@ -121,6 +122,25 @@ def test_the_time_that_a_callback_takes_is_no_work(clock):
     tracker.begin(SEARCHING, "video", ENCODED)
     for _ in range(2):
         clock.work(tracker, ENCODED, 4, 1.0)
+    assert tracker.left_s == 1.0
+
+
+def test_what_must_be_prepared_first_is_a_phase_of_its_own_and_slows_no_estimate(clock):
+    told: list[Progress] = []
+    tracker = Tracker(told.append, clock=clock)
+    tracker.plan(SEARCHING, "video", {ENCODED: 16})
+    tracker.begin(SEARCHING, "video", ENCODED)
+    for _ in range(2):
+        clock.work(tracker, ENCODED, 4, 1.0)
+    with tracker.aside(PREPARING, "networks"):
+        clock.now += 50.0
+    clock.work(tracker, ENCODED, 4, 1.0)
+    assert [(one.phase, one.done, one.total) for one in told[-4:]] == [
+        (PREPARING, 0, 1),
+        (PREPARING, 1, 1),
+        (SEARCHING, 8, 16),
+        (SEARCHING, 12, 16),
+    ]
     assert tracker.left_s == 1.0
 
 

@@ -46,6 +46,8 @@ def test_a_mask_has_the_size_of_its_picture():
 def test_a_query_can_be_a_moment_of_a_video(tmp_path):
     video = Video(write_video(tmp_path / "v.mp4", pictures(25)))
     query = Query.from_video(video, 0.4, Box(0, 0, 32, 32), asked_at=1.0)
+    by_name = Query.from_video(video.path, 0.4, (0, 0, 32, 32))
+    assert np.array_equal(by_name.views[0].picture, query.views[0].picture)
     assert number_in(query.views[0].picture) == number_in(video.frame_at(0.4).image)
     with pytest.raises(QueryError, match="no frame at 99 s"):
         Query.from_video(video, 99, Box(0, 0, 32, 32))

@@ -23,6 +23,7 @@ from lastseen.cli.serve import serve
 from lastseen.cli.shared import ERROR, FOUND, INTERRUPTED, Verbose, log, start_log
 from lastseen.cli.synth import synth
 from lastseen.cli.terminal import complain, printable_streams
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import LastSeenError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -47,6 +48,7 @@ def main() -> NoReturn:
 
 def _main() -> NoReturn:
     try:
+        _check_words(sys.argv[1:])
         status = app(prog_name="lastseen", standalone_mode=False)  # the status of a command's typer.Exit
         sys.stdout.flush()
     except LastSeenError as error:
@@ -93,7 +95,17 @@ def _options(
 app.add_typer(index)
 app.add_typer(models)
 for command in (find, serve, evaluate, validate, export, affinity, convert, synth, train, calibrate, doctor):
-    app.command()(command)
+    app.command(cls=PlainCommand)(command)
+
+
+def _check_words(words: list[str]) -> None:
+    """An unset variable of the shell must not become the current folder, which is what `Path("")` is."""
+    for before, word in zip(["", *words], words):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            after = f" after {before}" if before.startswith("-") else f": {word}" if word else ""
+            raise LastSeenError(
+                f"an empty name is no video, picture or folder{after}; is a variable of the shell unset?"
+            )
 
 
 def _fail(message: str, status: int = ERROR) -> NoReturn:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from lastseen.cli.bar import SoFar, progress_bar
+from lastseen.cli.cluster import Ray, Workers, asked_shards, is_sharded, model_choice
 from lastseen.cli.index import IndexFolder, engine_of, open_index
 from lastseen.cli.outputs import Cutout, Figure, Filmstrip, Outputs, Report, Save, Written
 from lastseen.cli.request import BOX_HELPS, Request, in_order, is_picture, parse_box
@@ -35,10 +38,15 @@ from lastseen.errors import QueryError
 from lastseen.files import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
+    from lastseen.answer import Answer
+    from lastseen.cli.cluster import AskedShards
+    from lastseen.cluster import ModelChoice
     from lastseen.index import Index, IndexedVideo
+    from lastseen.index.folder import IndexFolder as FolderOfIndex
     from lastseen.localizer import Localizer
+    from lastseen.query import Query
     from lastseen.video import Video
 
 
@@ -121,6 +129,8 @@ def find(
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Search the readable part of a damaged video.")
     ] = False,
+    ray: Ray = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -152,6 +162,8 @@ def find(
     outputs.check()
     files = in_order(files or [], at)
     asks_index = bool(in_) or not files or is_picture(files[-1])
+    if ray is not None and not asks_index:
+        raise QueryError(f"--ray asks an index, and {files[-1]} is a video: leave out one of them")
     request = Request(
         pictures=files if asks_index else files[:-1],
         things=things or [],
@@ -183,14 +195,14 @@ def find(
     else:
         if second is not None and len(in_ or []) != 1:
             raise QueryError(f"{before} seconds of which video? Give --in NAME, or --before a date and time")
-        with _index(folder, files) as index:
+        model = partial(model_choice, weights, device, engine, paper=paper, threshold=threshold)
+        choice = partial(model, skip=tuple(skip or ()), masks=masks)
+        with _asked(folder, files, ray, workers, localizer, choice) as index:
             videos = [index.named(name) for name in in_] if in_ else None
             options = {"before": date, "exhaustive": exhaustive, "candidates": candidates}
             # Also the videos that are not searched: what is remembered is worth more than any output.
             outputs.check_apart([*inputs, *(video.path for video in index.videos())])
-            said = _ask_index(
-                index, videos, request, localizer, second, options, outputs, all_, quiet, not as_json
-            )
+            said = _ask_index(index, videos, request, second, options, outputs, all_, quiet, not as_json)
             found = _tell(said, as_json, quiet)
     if not (found or quiet or as_json):
         print(tips_text(), file=sys.stderr)
@@ -240,10 +252,9 @@ def _ask_video(
 
 
 def _ask_index(
-    index: Index,
-    videos: list[IndexedVideo] | None,
+    index: AskedIndex | AskedShards,
+    videos: list[Any] | None,
     request: Request,
-    open_model: Callable[[], Localizer],
     before: float | None,
     options: dict[str, Any],
     outputs: Outputs,
@@ -254,21 +265,10 @@ def _ask_index(
     from lastseen.index.answers import answers_dict, answers_text
 
     queries = request.queries(None, before)
-    localizer = open_model()
-    from lastseen.index.search import search
-
     with progress_bar(None, quiet) as bar:
         so_far = SoFar(bar, queries, tells_so_far)
-        answers = search(
-            index,
-            localizer,
-            queries,
-            videos=videos,
-            every=every,
-            progress=bar,
-            preliminary=so_far.tell_first,
-            **options,
-        )
+        told = {"every": every, "progress": bar, "preliminary": so_far.tell_first}
+        answers, model = index.ask(queries, videos, **told, **options)
 
     def write() -> Written:
         if not outputs.wanted:
@@ -278,13 +278,13 @@ def _ask_index(
             return Written(notes=["Nothing was written: no frame is in the index yet."])
         answer, video = given[0], cast("IndexedVideo", given[0].video)
         written = outputs.write(
-            answer, every=every, original=lambda: replace(answer, video=_original(index, video))
+            answer, every=every, original=lambda: replace(answer, video=index.original(video))
         )
         if len(given) > 1:
             written.notes.append(f"Files show the latest answer, in {one_line(video.name)} (--in chooses).")
         return written
 
-    content = answers_dict(str(index.folder), localizer.model.title, answers, every)
+    content = answers_dict(str(index.folder), model, answers, every)
     found = all(given and given[0].found for given in answers.values())
     return _Said(answers_text(answers, every), content, found, write)
 
@@ -317,7 +317,26 @@ def _tell(said: _Said, as_json: bool, quiet: bool) -> bool:
     return said.found
 
 
-def _original(index: Index, video: IndexedVideo) -> Video:
+class AskedIndex:
+    """The index of one machine as `find` asks it."""
+
+    def __init__(self, index: Index, open_model: Callable[[], Localizer]) -> None:
+        self._index, self._open_model, self.folder = index, open_model, index.folder
+        self.videos, self.named = index.videos, index.named
+
+    def ask(
+        self, queries: Mapping[str, Query], videos: list[Any] | None, **options: Any
+    ) -> tuple[dict[str, list[Answer]], str]:
+        localizer = self._open_model()
+        from lastseen.index.search import search
+
+        return search(self._index, localizer, queries, videos=videos, **options), localizer.model.title
+
+    def original(self, video: IndexedVideo) -> Video:
+        return original_of(self._index, video)
+
+
+def original_of(index: FolderOfIndex, video: IndexedVideo) -> Video:
     """The file of an indexed video; an error if it is missing or has changed."""
     from lastseen.errors import IndexStoreError
     from lastseen.index.entry import LIVE
@@ -329,11 +348,29 @@ def _original(index: Index, video: IndexedVideo) -> Video:
     return Video(check_unchanged(index, video).path, allow_truncated=True)
 
 
-def _index(folder: Path | None, files: list[Path]) -> Index:
+@contextmanager
+def _asked(
+    folder: Path | None,
+    files: list[Path],
+    ray: str | None,
+    workers: int | None,
+    open_model: Callable[[], Localizer],
+    choice: Callable[[], ModelChoice],
+) -> Iterator[AskedIndex | AskedShards]:
     from lastseen.index import default_folder
-    from lastseen.index.database import FILE
 
     place = folder or default_folder()
+    if is_sharded(place, ray):
+        with asked_shards(place, ray, workers, choice()) as shards:
+            yield shards
+    else:
+        with _index(place, files) as index:
+            yield AskedIndex(index, open_model)
+
+
+def _index(place: Path, files: list[Path]) -> Index:
+    from lastseen.index.database import FILE
+
     if not (place / FILE).is_file():
         if not files:
             raise QueryError(

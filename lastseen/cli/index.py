@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from lastseen.cli.bar import progress_bar
+from lastseen.cli.cluster import Ray, Workers, index_with_ray, model_choice, refuse
+from lastseen.cli.recorded import ADD_SCHEMA, facts, print_facts
 from lastseen.cli.shared import (
     ERROR,
     NOT_FOUND,
@@ -23,6 +24,7 @@ from lastseen.cli.shared import (
     open_localizer,
 )
 from lastseen.cli.terminal import complain
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import IndexStoreError, VideoError
 from lastseen.files import one_line
 
@@ -37,9 +39,9 @@ IndexFolder = Annotated[
         "--index", metavar="FOLDER", envvar="LASTSEEN_INDEX", help="The index (default: this user's own)."
     ),
 ]
-ADD_SCHEMA, REMOVE_SCHEMA = "lastseen/index-add@1", "lastseen/index-remove@1"
+REMOVE_SCHEMA = "lastseen/index-remove@1"
 REPAIR_SCHEMA = "lastseen/index-repair@1"
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Videos (default: all).")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Videos (default: all).")]
 
 
 class _VideosOrAction(TyperGroup):
@@ -88,7 +90,7 @@ def engine_of(folder: Path | None) -> str | None:
         return index.engine
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def add(
     videos: Annotated[
         list[str],
@@ -141,6 +143,8 @@ def add(
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Take the readable part of damaged videos.")
     ] = False,
+    ray: Ray = None,
+    workers: Workers = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -151,6 +155,7 @@ def add(
 
     If it was stopped, the same command resumes. Videos that are in the index are skipped.
     """
+    from lastseen.index import default_folder
     from lastseen.index.answers import parse_moment
     from lastseen.index.originals import checked_date, expanded
     from lastseen.index.originals import shard as part_of
@@ -159,6 +164,12 @@ def add(
 
     if keep not in (None, "small", "full", "compact"):
         raise IndexStoreError(f"--keep {keep}: choose small, full or compact")
+    if ray is not None:
+        refuse(ray, follow=follow, shard=shard, name=name, recorded=recorded)
+        refuse(ray, keep_hours=keep_hours, minutes=minutes)
+        model, where = model_choice(weights, device, engine), folder or default_folder()
+        what = {"keep": keep, "allow_truncated": allow_truncated}
+        raise typer.Exit(index_with_ray(where, ray, workers, videos, model, what, as_json, quiet))
     sources, by_name = expanded(videos), {str(Path(name).absolute()) for name in videos}
     sources = sources if shard is None else part_of(sources, shard)
     if name is not None and len(sources) > 1:
@@ -201,8 +212,8 @@ def add(
                         allow_truncated=allow_truncated,
                         check=source in by_name,  # a whole folder would be read again and again
                     )
-                output["videos"].append(_facts(index, done))
-                _print_facts(output["videos"][-1], as_json, quiet)
+                output["videos"].append(facts(index, done))
+                print_facts(output["videos"][-1], as_json, quiet)
                 if done.broke_off:
                     raise VideoError(f"{done.broke_off}; what came before is kept")
             except (VideoError, IndexStoreError) as error:
@@ -243,48 +254,7 @@ def _record(
         raise unreadable_file(Path(source), error) from None
 
 
-def _facts(index: Index, done: Recording) -> dict[str, Any]:
-    video = done.video
-    return {
-        "name": video.name,
-        "source": video.source,
-        "outcome": done.outcome,
-        "frames": video.frames - video.first,
-        "bytes": index.size_bytes(video),
-        "lost_frames": done.skipped,
-        "unreadable_frames": video.unreadable,
-        "note": done.note,
-    }
-
-
-def _print_facts(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
-    from lastseen.index.answers import megabytes
-    from lastseen.index.record import BUSY, KNOWN, REPAIRED
-
-    name = one_line(facts["name"])
-    if facts["note"] and not quiet:
-        print(f"note: {one_line(facts['note'])}", file=sys.stderr)
-    if facts["lost_frames"] and not quiet:
-        print(f"note: {facts['lost_frames']} frames came faster than they could be encoded", file=sys.stderr)
-    if facts["unreadable_frames"] and not quiet:
-        print(
-            f"note: {facts['unreadable_frames']} of {facts['frames']} frames of {name} could not be decoded; "
-            "what was in view then is not known",
-            file=sys.stderr,
-        )
-    if as_json:
-        return
-    if facts["outcome"] == BUSY:
-        print(f"{name}: another process is indexing it")
-    elif facts["outcome"] == KNOWN:
-        print(f"{name}: known already")
-    elif facts["outcome"] == REPAIRED:
-        print(f"{name}: known already, but it was damaged, and is sound again")
-    else:
-        print(f"{name}: {facts['frames']} frames kept, {megabytes(facts['bytes'])}")
-
-
-@index.command("list")
+@index.command("list", cls=PlainCommand)
 def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """List the videos of the index.
 
@@ -293,7 +263,7 @@ def list_(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     _show(folder, None, as_json)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """Show everything that is known about videos.
 
@@ -302,7 +272,7 @@ def info(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fals
     _show(folder, names, as_json, every_field=True)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Videos to remove.")],
     folder: IndexFolder = None,
@@ -332,7 +302,7 @@ def remove(
         print(json.dumps({"schema": REMOVE_SCHEMA, "removed": removed}))
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = False) -> None:
     """Compare the features and the videos' files with the catalogue.
 
@@ -352,7 +322,7 @@ def verify(names: Names = None, folder: IndexFolder = None, as_json: AsJson = Fa
     raise typer.Exit(NOT_FOUND if problems else 0)
 
 
-@index.command()
+@index.command(cls=PlainCommand)
 def repair(
     names: Names = None,
     folder: IndexFolder = None,

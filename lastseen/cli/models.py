@@ -11,6 +11,7 @@ import typer
 
 from lastseen.cli.bar import progress_bar
 from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose
+from lastseen.cli.usage import PlainCommand
 from lastseen.errors import LastSeenError
 
 models = typer.Typer(
@@ -28,7 +29,7 @@ def _models() -> None:  # with this, Typer keeps the word "add" although there i
     pass
 
 
-@models.command()
+@models.command(cls=PlainCommand)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="mobile-sam: boxes by masks (--masks).")],
     source: Annotated[

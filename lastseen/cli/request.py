@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ BOX_HELPS = (  # said once, after the answer
     "crop: mark the thing in it with --mark, or say where it is with --box X1,Y1,X2,Y2"
 )
 ORDER = "the order is PICTURE... VIDEO"
+ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/")  # of a stream; as a path it has lost a slash
 THING = "thing"  # name of a thing that was given none
 
 
@@ -30,9 +32,15 @@ def is_picture(path: Path) -> bool:
 
 def in_order(files: Sequence[Path], at: float | None) -> list[Path]:
     """Pictures first, the video last. What is plainly the other way round is understood, with a note."""
-    from lastseen.video.containers import ENDINGS
+    from lastseen.video.containers import ENDINGS, is_file
 
     files = list(files)
+    for path in files:
+        if (address := ADDRESS.match(str(path))) and not is_file(path):
+            raise QueryError(  # which may hold a password
+                f"{address[1]}://…: find asks files and the index; record the stream with 'lastseen index "
+                "ADDRESS', then ask: lastseen find PICTURE"
+            )
     if at is not None:  # then the first may be a video, too
         return files
     videos = [path for path in files if path.suffix.lower() in ENDINGS]

@@ -82,7 +82,8 @@ def serve(
             raise LastSeenError(f"--videos {given}: no such folder")
     for video in videos or []:
         if not video.is_file():
-            raise LastSeenError(f"{video}: no such file; give a video, or a folder with --videos")
+            shown = re.sub(r"(?<=:/).*", "/…", str(video))  # an address may hold a password
+            raise LastSeenError(f"{shown}: no such file; give a video, or a folder with --videos")
     if token is not None and no_token:
         raise LastSeenError("--token and --no-token (or LASTSEEN_TOKEN) contradict each other; give one")
     most = _bytes(max_upload)

@@ -38,6 +38,13 @@ class Engine:
         with self._upload.sent(pictures) as frames:
             return self.encode_frames(_filled(frames, batch))[: len(pictures)]
 
+    def is_prepared(self, width: int, height: int, batch: int) -> bool:
+        """Whether pictures of this size can be encoded at once; `prepare` may take long the first time."""
+        return True
+
+    def prepare(self, width: int, height: int, batch: int) -> None:
+        """Make what encoding pictures of this size needs."""
+
     def encode_frames(self, frames: Tensor) -> Tensor:
         """[n, h, w, 3] uint8 on the device -> features"""
         return self.model.encode_frames(frames, self.group_padding)

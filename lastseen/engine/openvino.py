@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from lastseen.box import Letterbox
 from lastseen.engine.eager import Engine
 from lastseen.errors import LastSeenError
 from lastseen.model import Model
@@ -52,12 +53,24 @@ class OpenVinoEngine(Engine):
         self._lock = threading.Lock()  # a compiled network is not thread-safe; the web server has threads
         self._weights = model.fingerprint()
 
+    def is_prepared(self, width: int, height: int, batch: int) -> bool:
+        key = self._key(self.model.letterbox(width, height), batch)
+        return key in self._compiled or (self._place(key) / "model.xml").is_file()
+
+    def prepare(self, width: int, height: int, batch: int) -> None:
+        with self._lock:
+            self._ready(self._key(self.model.letterbox(width, height), batch))
+
     def encode_frames(self, frames: Tensor) -> Tensor:
         letterbox = self.model.letterbox(frames.shape[2], frames.shape[1])
         pictures = letterboxed(frames, letterbox, self.model.padding)
         with self._lock:
-            network = self._ready((tuple(pictures.shape), padding_groups(letterbox, self.model.patch)))
+            network = self._ready(self._key(letterbox, len(frames)))
             return torch.from_numpy(network(pictures.numpy())[0].copy())
+
+    def _key(self, letterbox: Letterbox, count: int) -> Key:
+        shape = count, 3, letterbox.canvas_height, letterbox.canvas_width
+        return shape, padding_groups(letterbox, self.model.patch)
 
     def _ready(self, key: Key) -> Any:
         if key not in self._compiled:
@@ -72,10 +85,13 @@ class OpenVinoEngine(Engine):
             )
         return self._compiled[key]
 
+    def _place(self, key: Key) -> Path:
+        made_by = FORMAT, version("openvino"), torch.__version__, key, self._weights
+        return cache_folder() / "openvino" / hashlib.sha256(repr(made_by).encode()).hexdigest()[:32]
+
     def _network(self, key: Key) -> Any:
         """From the cache, or converted and put there."""
-        made_by = FORMAT, version("openvino"), torch.__version__, key, self._weights
-        place = cache_folder() / "openvino" / hashlib.sha256(repr(made_by).encode()).hexdigest()[:32]
+        place = self._place(key)
         if (place / "model.xml").is_file():
             with suppress(RuntimeError):  # damaged: converted again below
                 return self._core.read_model(place / "model.xml")

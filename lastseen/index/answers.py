@@ -130,7 +130,8 @@ def list_text(index: IndexFolder, videos: Sequence[IndexedVideo]) -> str:
             state += f", {video.unreadable / fps:.1f} s unreadable"
         date = f"{video.time_of(0.0):%Y-%m-%d %H:%M}{_how_sure(video)}"
         rows.append(f"{one_line(video.name)}   {length}, {date}, {video.keep}, {megabytes(size)}{state}")
-    return "\n".join([*rows, f"{len(videos)} videos, {megabytes(total)} in {index.folder}"])
+    count = "1 video" if len(videos) == 1 else f"{len(videos)} videos"
+    return "\n".join([*rows, f"{count}, {megabytes(total)} in {index.folder}"])
 
 
 def _how_sure(video: IndexedVideo) -> str:

@@ -17,6 +17,7 @@ from lastseen.index.lock import locked
 SCHEMA = "lastseen/index@1"
 FILE = "catalogue.sqlite"
 BUILDING = "catalogue.building"
+SHARDS = "shards"  # in place of a catalogue: the folder holds several indexes
 OURS = {
     FILE,
     f"{FILE}-wal",
@@ -53,6 +54,11 @@ class Database:
         self.folder, self.path = folder, folder / FILE
         self.read_only: str | None = None
         if not self._is_there():
+            if (folder / SHARDS).is_dir():
+                raise IndexStoreError(
+                    f"{folder} holds the shards of an index: ask them all with 'lastseen find', add to them "
+                    f"with 'lastseen index --ray', or give one: --index {folder / SHARDS}/NAME"
+                )
             if not create:
                 raise IndexStoreError(f"no index at {folder}; make one: lastseen index VIDEO...")
             self._create()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -35,8 +36,15 @@ class FineFeatures:
     """Features of frames [start, end) of a video, bit-identical whether stored or encoded again; of a video
     that is kept small as they are after packing."""
 
-    def __init__(self, index: IndexFolder, localizer: Localizer, video: IndexedVideo) -> None:
+    def __init__(
+        self,
+        index: IndexFolder,
+        localizer: Localizer,
+        video: IndexedVideo,
+        original: Callable[[IndexedVideo], Path] | None = None,
+    ) -> None:
         self.index, self.localizer, self.video = index, localizer, video
+        self._original = original or (lambda video: check_unchanged(index, video).path)
         self.grid = fitting_grid(index, localizer, video)
         self._is_small = video.keep == SMALL  # all tokens in a few bits: what is read is nearly the features
         self._rows = index.compact(video) if self._is_small else index.fine(video)
@@ -206,8 +214,7 @@ class FineFeatures:
 
     def opened(self) -> Video:
         if self._video is None:
-            path = check_unchanged(self.index, self.video).path
-            video = Video(path, allow_truncated=True)
+            video = Video(self._original(self.video), allow_truncated=True)
             if video.frame_count(self.localizer.fps) < self.video.frames:
                 raise IndexStoreError(f"{self.video.source} is shorter than what was indexed of it")
             self._video = video

@@ -8,6 +8,8 @@ from pathlib import Path
 from lastseen.index.entry import GROWING, IndexedVideo
 from lastseen.video.containers import unreadable_file
 
+MOST_NS = 2**63 - 1  # what a database holds: the year 2262; a file can be dated centuries later
+
 
 def sha256_of(path: Path) -> str:
     try:
@@ -19,7 +21,7 @@ def sha256_of(path: Path) -> str:
 
 def size_and_mtime(path: Path) -> tuple[int, int]:
     stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+    return stat.st_size, min(max(stat.st_mtime_ns, -MOST_NS), MOST_NS)
 
 
 def growing_identity(path: Path) -> str:

@@ -17,6 +17,7 @@ STD = (0.229, 0.224, 0.225)
 MIDDLE, SPREAD = 128.0, 64.0  # (level - MIDDLE) / SPREAD of a grey level is exact in every float type
 EDGE_BLUR = 15  # a crop's side / radius of the blur beyond the picture
 AT_ONCE_PX = 32_000_000  # resized by products at a time: about 400 MB of intermediate results
+STRIP_PX = 4_000_000  # of a larger picture, which is resized in strips
 
 
 def letterboxed(frames: Tensor, letterbox: Letterbox, padding: float) -> Tensor:
@@ -150,14 +151,26 @@ def _middles_inside(low: Tensor, high: Tensor, count: int) -> Tensor:
 
 def resized(pictures: Tensor, width: int, height: int) -> Tensor:
     """[n, h, w, 3] uint8 -> [n, 3, height, width] in [0, 1], anti-aliased."""
-    together = max(1, AT_ONCE_PX // (pictures.shape[1] * pictures.shape[2]))
-    if len(pictures) > together:  # as floats, large pictures would take gigabytes
-        parts = (pictures[at : at + together] for at in range(0, len(pictures), together))
+    together = AT_ONCE_PX // (pictures.shape[1] * pictures.shape[2])
+    if len(pictures) > max(1, together):  # as floats, large pictures would take gigabytes
+        parts = torch.split(pictures, max(1, together))
         return torch.cat([resized(part, width, height) for part in parts])
-    planes = rearrange(pictures, "n h w c -> n c h w").float() / 255
-    if planes.shape[-2:] == (height, width):
-        return planes
-    return F.interpolate(planes, (height, width), mode="bilinear", antialias=True).clamp(0, 1)
+    if pictures.shape[1:3] == (height, width):
+        return _planes(pictures)
+    if together:
+        planes = _planes(pictures)
+    else:  # columns first, as `interpolate` does itself: the same bits, a strip at a time
+        strips = torch.split(pictures, max(1, STRIP_PX // pictures.shape[2]), 1)
+        planes = torch.cat([_interpolated(_planes(strip), width, strip.shape[1]) for strip in strips], 2)
+    return _interpolated(planes, width, height).clamp(0, 1)
+
+
+def _planes(pictures: Tensor) -> Tensor:
+    return rearrange(pictures, "n h w c -> n c h w") / 255
+
+
+def _interpolated(planes: Tensor, width: int, height: int) -> Tensor:
+    return F.interpolate(planes, (height, width), mode="bilinear", antialias=True)
 
 
 def normalised(pictures: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from lastseen.query import Query
 from lastseen.refine import Extend, Mask, Zoom
 from lastseen.refine.plan import expected
 from lastseen.refine.step import Scale
+from lastseen.rule import Rule
 from lastseen.runner import ModelRunner
 from lastseen.search.source import Source
 from lastseen.sighting import Evidence
@@ -65,6 +66,12 @@ def _with_neighbours_boxes(boxes: np.ndarray, logits: np.ndarray) -> np.ndarray:
     before = (after - 1).clip(min=0)
     nearer = np.where(frames - there[before] < there[after] - frames, before, after)
     return np.asarray(boxes[there[nearer]])
+
+
+def may_be_seen(draft: Draft, rule: Rule) -> bool:
+    guess = draft.answer.best_guess
+    least = MIN_THRESHOLD_RATIO * rule.confidence.threshold
+    return draft.answer.found or (guess is not None and guess.score >= least)
 
 
 class Case:
@@ -195,9 +202,7 @@ class Case:
         return expected(chosen, evidence, localizer.rule.extract, scale)
 
     def may_be_seen(self, draft: Draft) -> bool:
-        guess = draft.answer.best_guess
-        least = MIN_THRESHOLD_RATIO * self.localizer.rule.confidence.threshold
-        return draft.answer.found or (guess is not None and guess.score >= least)
+        return may_be_seen(draft, self.localizer.rule)
 
     def _draft(self, skip: Collection[str]) -> Draft:
         predictions = self.predictions()

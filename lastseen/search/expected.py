@@ -68,19 +68,6 @@ class Expected:
         stored = all(case.source.stored for case in cases)
         return Work({LOCALIZED: frames, ENCODED: 0 if stored else frames})
 
-    def all_frames(self, source: Source) -> None:
-        """Every frame of a video."""
-        cases = [case for of_name in self.cases.values() for case in of_name if case.source is source]
-        localized = sum(case.end - case.first for case in cases)
-        work = {LOCALIZED: localized, ENCODED: 0 if source.stored else source.end - source.first}
-        self.tracker.plan(SEARCHING, source.key, work)
-
-    def begin_all_frames(self, source: Source) -> None:
-        self.tracker.begin(SEARCHING, source.key, LOCALIZED)
-
-    def end_all_frames(self, source: Source) -> None:
-        self.tracker.finish(SEARCHING, source.key)
-
     # --- refinement ---
 
     def checks(self, name: str, drafts: Mapping[Case, Draft], chosen: Sequence[Case]) -> None:

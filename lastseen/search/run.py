@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,15 @@ CANDIDATES = 24  # clips on which the model runs first, per query
 LATER_ROUNDS = 3  # rounds in which it runs on clips later than the last sighting so far
 MAX_GUESSES = 4  # videos whose best guess is refined, if the thing was seen in none
 S = TypeVar("S", bound=Source)
+
+
+class Possible(Protocol):
+    """A Case, or what is known of one elsewhere."""
+
+    def may_be_seen(self, draft: Draft) -> bool: ...
+
+
+C = TypeVar("C", bound=Possible)
 Preliminary = Callable[[str, list[Answer]], None]
 
 
@@ -62,7 +71,7 @@ class Search(Generic[S]):
 
     def answers(self) -> dict[str, list[tuple[S, Answer]]]:
         """Refined by the steps that are left, phase by phase; each with where it is from."""
-        leading = {name: _ranked(drafts, self.every) for name, drafts in self._drafts.items()}
+        leading = {name: ranked_drafts(drafts, self.every) for name, drafts in self._drafts.items()}
         self._expected.last_steps(leading)
         extended: dict[str, list[tuple[Case, Draft]]] = {name: [] for name in leading}
         for name, ranked in leading.items():
@@ -78,39 +87,6 @@ class Search(Generic[S]):
             with self._expected.measuring(name, case):
                 answers.append((self._sources[case], case.masked(draft)))
         return answers
-
-    def run_on_all_frames(self) -> None:
-        """Exhaustive search, latest video first; all queries share a video's features."""
-        every, order = self.every, sorted(self.sources, key=_ended, reverse=True)
-        for source in order:
-            self._expected.all_frames(source)
-        for source in order:
-            still_open = [
-                (name, case)
-                for name, cases in self.cases.items()
-                for case in cases
-                if case.source is source and (every or not self._seen_after(name, _ended(source)))
-            ]
-            self._expected.begin_all_frames(source)
-            # How the last clip is cut depends on the end, so each distinct end gets its own pass.
-            for end in sorted({case.end for _, case in still_open}):
-                together = [(name, case) for name, case in still_open if case.end == end]
-                encoded = [case.encoded for _, case in together]
-                parts = []
-                for at, to in source.readable(source.first, end):
-                    ends = [to - at] * len(together)
-                    pieces = source.pieces(at, to)
-                    parts.append((at, self.runner.predict_encoded(source.video, pieces, encoded, ends)))
-                for number, (name, case) in enumerate(together if parts else []):
-                    case.set_predictions([(at, found[number]) for at, found in parts])
-                    draft = case.unrefined()
-                    # Unless all videos are asked for, a sighting that stands the check ends the search.
-                    possible = not every and case.may_be_seen(draft)
-                    self._drafts[name][case] = case.checked(draft, every) if possible else draft
-            self._expected.end_all_frames(source)
-        self._first_pass_done()
-        for name in self._drafts:
-            self._check(name)
 
     def run_on_candidates(self, count: int) -> None:
         """Run the model on the `count` highest-ranked clips, then on clips after the last sighting, in which
@@ -180,16 +156,16 @@ class Search(Generic[S]):
 
     def _first_pass_done(self) -> None:
         for name, drafts in self._drafts.items():
-            self._expected.checks(name, drafts, _to_check(drafts, self.every))
+            self._expected.checks(name, drafts, to_check(drafts, self.every))
             if self._preliminary is not None:
-                answers = [draft.answer for _, draft in _ranked(drafts, self.every)]
+                answers = [draft.answer for _, draft in ranked_drafts(drafts, self.every)]
                 self._preliminary(name, [replace(answer, preliminary=True) for answer in answers])
 
     def _check(self, name: str) -> None:
         """Refine the leading draft until the leader is a refined one (`every`: all possible sightings)."""
         drafts = self._drafts[name]
         tried: set[Case] = set()
-        while (case := _next_to_check(drafts, tried, self.every)) is not None:
+        while (case := next_to_check(drafts, tried, self.every)) is not None:
             tried.add(case)
             with self._expected.checking(name, case, drafts[case]):
                 drafts[case] = case.checked(drafts[case], self.every)
@@ -199,11 +175,8 @@ class Search(Generic[S]):
         drafts = self._drafts[name].values()
         return max((draft.seen_at for draft in drafts if draft.answer.found), default=None)
 
-    def _seen_after(self, name: str, time: float) -> bool:
-        return any(draft.answer.found and draft.seen_at >= time for draft in self._drafts[name].values())
 
-
-def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) -> Case | None:
+def next_to_check(drafts: Mapping[C, Draft], tried: set[C], every: bool) -> C | None:
     """The latest possible sighting, unless a later one is confirmed; if nothing was seen, the best guess."""
     waiting = [case for case, draft in drafts.items() if case not in tried and not draft.zoomed]
     confirmed = [
@@ -221,14 +194,14 @@ def _next_to_check(drafts: Mapping[Case, Draft], tried: set[Case], every: bool) 
     return best if best in waiting else None
 
 
-def _to_check(drafts: Mapping[Case, Draft], every: bool) -> list[Case]:
+def to_check(drafts: Mapping[C, Draft], every: bool) -> list[C]:
     """Which drafts will be refined, as far as they tell before that."""
     possible = [case for case, draft in drafts.items() if not draft.zoomed and case.may_be_seen(draft)]
-    first = _next_to_check(drafts, set(), every)
+    first = next_to_check(drafts, set(), every)
     return possible if every and possible else [case for case in (first,) if case is not None]
 
 
-def _ranked(drafts: Mapping[Case, Draft], every: bool) -> list[tuple[Case, Draft]]:
+def ranked_drafts(drafts: Mapping[C, Draft], every: bool) -> list[tuple[C, Draft]]:
     seen = sorted(
         ((case, draft) for case, draft in drafts.items() if draft.answer.found),
         key=lambda pair: -pair[1].seen_at,
@@ -239,7 +212,3 @@ def _ranked(drafts: Mapping[Case, Draft], every: bool) -> list[tuple[Case, Draft
         (guess.score, case, draft) for case, draft in drafts.items() if (guess := draft.answer.best_guess)
     ]
     return [max(guessed, key=lambda guess: guess[0])[1:]] if guessed else []
-
-
-def _ended(source: Source) -> float:
-    return source.began_at + source.video.duration_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -62,9 +62,6 @@ class Source(Protocol):
 
     def read(self, start: int, end: int) -> Tensor:
         """Features of the frames."""
-
-    def pieces(self, start: int, end: int) -> Iterator[Tensor]:
-        """As `read`, of a long run of frames."""
 
     def can_open(self) -> bool:
         """Whether the video file is at hand."""
@@ -127,9 +124,6 @@ class FileSource:
 
     def readable(self, start: int, end: int) -> list[tuple[int, int]]:
         return [(start, end)]
-
-    def pieces(self, start: int, end: int) -> Iterator[Tensor]:
-        return self.runner.encoded(self.video, start, end)
 
     def can_open(self) -> bool:
         return True

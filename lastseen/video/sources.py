@@ -30,10 +30,13 @@ CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), 
 TIMEOUT_S = 10.0  # a stream without a frame for this long has ended
 JUMP_S = 10.0  # a larger step between two timestamps means that the clock was reset
 WAITING = 32  # sampled frames buffered for a busy consumer; later ones are dropped
-# In a path: values given by name, words for secrets, and long words with letters and digits in them.
+# In a path: values given by name, words for secrets with what follows them, and long words with letters and
+# digits in them.
+_NAMED = r"pass|pwd|secret|token|auth|key"
 _SECRET = re.compile(
-    r"=|@|pass|pwd|secret|token|auth|key|(?=[\w.~-]*\d)(?=[\w.~-]*[A-Za-z])[\w.~-]{16,}", re.IGNORECASE
+    rf"=|@|:|%3a|%3d|%40|{_NAMED}|(?=[\w.~-]*\d)(?=[\w.~-]*[A-Za-z])[\w.~-]{{16,}}", re.IGNORECASE
 )
+_NAME = re.compile(rf"([a-z]*[_-])?({_NAMED}|password|pw|user|username)", re.IGNORECASE)
 DATES = ("com.apple.quicktime.creationdate", "creation_time", "date")
 
 
@@ -55,7 +58,8 @@ def without_password(address: str) -> str:
     scheme, _, rest = address.partition("://")
     place, mark, _ = re.sub("[?#;]", "?", rest, count=1).partition("?")
     host, *path = re.sub(r"^[^/]*@", "", place).split("/")
-    shown = "/".join([host, *("…" if _SECRET.search(part) else part for part in path)])
+    is_secret = [_SECRET.search(part) or _NAME.fullmatch(before) for before, part in zip(["", *path], path)]
+    shown = "/".join([host, *("…" if hidden else part for hidden, part in zip(is_secret, path))])
     return f"{scheme}://{shown}{'?…' if mark else ''}"
 
 

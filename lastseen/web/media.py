@@ -7,6 +7,7 @@ index and unchanged since. Requests cannot reach other files: links and ".." are
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import threading
@@ -25,6 +26,7 @@ from lastseen.index.lock import locked
 from lastseen.index.originals import check_unchanged
 from lastseen.video import Video
 from lastseen.video.containers import ENDINGS, is_file, is_video_container
+from lastseen.video.dates import believable
 from lastseen.web.errors import DiskFull, Missing, Refused, TooLarge
 from lastseen.web.limits import Limits
 from lastseen.web.pictures import Pictures
@@ -225,9 +227,12 @@ class Shelf:
     def abandoned(self, building: Path) -> None:
         shutil.rmtree(building.parent, ignore_errors=True)
 
-    def settled(self, building: Path) -> Entry:
-        """Move a finished upload to the uploaded videos."""
+    def settled(self, building: Path, written_s: float | None = None) -> Entry:
+        """Move a finished upload to the uploaded videos. The copy is dated as the file that was sent, in
+        seconds since 1970: where nothing else tells when a video was recorded, that does."""
         self.checked(building)
+        if written_s is not None and believable(written_s):
+            os.utime(building, (written_s, written_s))
         with self._lock:
             numbers = range(1, 10_000)
             names = (building.name if n == 1 else f"{building.stem} ({n}){building.suffix}" for n in numbers)

@@ -147,12 +147,13 @@ def video_routes(shelf: Shelf, work: Work, turns: Turns) -> APIRouter:
     async def upload_video(
         request: Request,
         name: Annotated[str, Query(max_length=255)] = "video.mp4",
+        written: Annotated[float | None, Query(description="Its date, in seconds since 1970.")] = None,
     ) -> Added:
         """Upload a video, as the body of the request, and read it into the index."""
         most = shelf.settings.max_upload
         building = await _receive(shelf, request, name, most)
         try:
-            entry = await turns.upload(lambda: shelf.settled(building))
+            entry = await turns.upload(lambda: shelf.settled(building, written))
             return await run_in_threadpool(begun_or_gone, entry)
         finally:
             shelf.abandoned(building)

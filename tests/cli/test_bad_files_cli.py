@@ -61,6 +61,14 @@ def test_a_pipe_or_a_device_is_one_line_at_once(place, command, name):
     assert one_line(done.stderr) and f"{name}: is a " in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("find", "keys.png"), ("find", "--at", "1", "--box", "0,0,9,9"), ("serve",), ("index",)]
+)
+def test_the_password_in_a_streams_address_is_not_repeated(run, place, command):
+    status, out, err = run(*command, "rtsp://me:hunter2@127.0.0.1:9/x?key=hunter3")
+    assert (status, out) == (2, "") and one_line(err) and "hunter" not in err
+
+
 def test_an_empty_name_is_not_the_current_folder(run, place):
     make_video(Path("walk.mp4"), 1.0, 0)
     status, out, err = run("index", "", "-q")
@@ -68,6 +76,28 @@ def test_an_empty_name_is_not_the_current_folder(run, place):
     status, out, err = run("index", "walk.mp4", "", "-q")
     assert (status, out) == (2, "") and one_line(err)
     assert run("index", "list")[0] == 2, "nothing was made"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["index", "walk.mp4", "--index", ""],
+        ["index", "walk.mp4", "--index="],
+        ["index", "list", "--index", ""],
+        ["serve", "--videos", ""],
+        ["find", "", "walk.mp4"],
+        ["find", "keys.png", ""],
+        ["find", "keys.png", "walk.mp4", "--weights", ""],
+        ["train", "toy", ""],
+        ["synth", ""],
+    ],
+)
+def test_no_empty_name_is_the_current_folder(run, place, words):
+    make_video(Path("walk.mp4"), 1.0, 0)
+    before = sorted(place.iterdir())
+    status, out, err = run(*words)
+    assert (status, out) == (2, "") and one_line(err) and "an empty name is no video" in err
+    assert sorted(place.iterdir()) == before
 
 
 def test_bad_names_in_a_folder_are_one_line_each_and_the_others_go_on(run, place):

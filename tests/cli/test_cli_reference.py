@@ -51,6 +51,14 @@ def test_no_summary_is_cut_off_at_80_columns():
     assert shown > 15
 
 
+def test_arguments_are_called_by_their_names_and_not_by_python_types():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert "Usage: lastseen find [OPTIONS] PICTURE... [VIDEO]\n" in text
+    usages = re.findall(r"^Usage: .+$", text, re.MULTILINE)
+    assert len(usages) > 15 and not [line for line in usages if re.search(r"[{}]|\[\[|\]\]|\.\.\.\]", line)]
+    assert not re.findall(r"<(?:list\[)?(?:str|path|Path|int|float)\]?>", text)
+
+
 def test_the_help_of_index_shows_what_add_takes(run):
     add, group = run("index", "add", "--help")[1], run("index", "--help")[1]
     options = set(re.findall(r"^  .*?(--[a-z-]+)", add, re.MULTILINE))

@@ -16,7 +16,7 @@ import pytest
 from lastseen.errors import IndexStoreError
 from lastseen.index import Index
 from lastseen.index.answers import answers_text, list_dict, list_text
-from lastseen.index.record import add_file, follow_file
+from lastseen.index.record import KNOWN, add_file, follow_file
 from lastseen.index.search import search
 from lastseen.localizer import Localizer
 from lastseen.query import Query
@@ -82,11 +82,14 @@ def test_a_believable_date_in_the_metadata_is_taken_without_a_word(tmp_path, loc
         assert (done.video.recorded_at, done.note) == (1583298367.0, None)
 
 
-def test_of_a_file_from_the_future_the_date_is_now(tmp_path, localizer):
+@pytest.mark.parametrize("written", [4_102_444_800.0, 15_032_385_535.0, 253_402_300_799.0])
+def test_of_a_file_from_the_future_the_date_is_now(tmp_path, localizer, written):
+    """2100, the last date of usual file systems, and 9999: more than 64 bits of nanoseconds."""
     video = make_video(tmp_path / "walk.mp4", 4, 3)
-    os.utime(video, (time.time() + 1e7,) * 2)
+    os.utime(video, (written,) * 2)
     with Index(tmp_path / "index", create=True) as index:
         done = add_file(index, localizer, video)
+        assert add_file(index, localizer, video).outcome == KNOWN and index.verify(done.video) == []
         assert time.time() - 600 < done.video.recorded_at < time.time()
         assert "walk.mp4: says that it was written on " in done.note and "as if it had been" in done.note
 

@@ -123,6 +123,25 @@ def test_large_frames_are_scaled_a_few_at_a_time_to_the_same_bits(monkeypatch: p
     assert sizes == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("width", "height"), [(64, 36), (160, 40), (30, 90), (300, 200), (1, 1)])
+def test_a_picture_too_large_for_floats_is_scaled_in_strips_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, width: int, height: int
+) -> None:
+    picture = torch.from_numpy(np.random.default_rng(0).integers(0, 255, (1, 90, 160, 3), np.uint8))
+    at_once = inputs.resized(picture, width, height)
+    honest, largest = inputs._planes, []
+
+    def counted(pictures: torch.Tensor) -> torch.Tensor:
+        largest.append(pictures.numel() // 3)
+        return honest(pictures)
+
+    monkeypatch.setattr(inputs, "_planes", counted)
+    monkeypatch.setattr(inputs, "AT_ONCE_PX", 90 * 160 - 1)
+    monkeypatch.setattr(inputs, "STRIP_PX", 7 * 160 + 5)
+    assert torch.equal(inputs.resized(picture, width, height), at_once)
+    assert max(largest) == 7 * 160 and sum(largest) == 90 * 160
+
+
 # --- what is no file
 
 

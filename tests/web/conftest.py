@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, NO_BROWSER, Watched
+from browser import CHROMIUM, NO_BROWSER, PATIENCE_MS, Watched
 from photos import write_photo
 from PIL import Image
 from scenes import SIDE, quick_localizer, texture, thing
@@ -17,6 +17,7 @@ def browser():
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip(NO_BROWSER)
+    playwright.expect.set_options(timeout=PATIENCE_MS)
     with playwright.sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

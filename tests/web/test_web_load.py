@@ -8,6 +8,7 @@ from pathlib import Path
 
 from models import SMALL, random_model
 
+from benchmarks import load
 from lastseen.weights import save_model
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_several_people_at_once_get_answers_and_no_request_fails_inside(tmp_path):
     save_model(random_model(SMALL), tmp_path / "model")
-    command = [sys.executable, "benchmarks/load.py", "--clients", "8", "--minutes", "0.2", "--idle", "1"]
+    command = [sys.executable, "-m", "benchmarks.load", "--clients", "8", "--minutes", "0.2", "--idle", "1"]
     command += ["--weights", str(tmp_path / "model"), "--out", str(tmp_path / "load.json")]
     done = subprocess.run(
         command,
@@ -32,4 +33,14 @@ def test_several_people_at_once_get_answers_and_no_request_fails_inside(tmp_path
     assert report["statuses"]["200"] > 20 and report["statuses"]["202"] > 0
     assert report["question_s"]["count"] > 0 and report["plain_request_s"]["count"] > 20
     assert 0 < report["memory_mib"]["before"] <= report["memory_mib"]["peak"]
-    assert "PROBLEM" not in done.stdout
+    assert "PROBLEM" not in done.stdout and "status 500 or more: 0\n" in done.stdout
+    # The page of the documentation has a place for it.
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / "docs" / "reliability.md").read_text())
+    load.write_docs(report, page)
+    written = page.read_text().partition(load.BEGIN)[2].partition(load.END)[0]
+    assert load.text_of(report) in written and report["date"] in written
+    load.write_docs(report, page)
+    assert page.read_text().count(load.text_of(report)) == 1
+    growing = {**report, "memory_mib": {"before": 100, "peak": 900, "after": 900}}
+    assert load.problems(growing) == ["more than 300 MiB of memory did not come back"]

@@ -85,17 +85,19 @@ def test_zooming_shows_the_box_large_and_a_box_can_be_drawn_there(answered):
     scale = "getComputedStyle(document.querySelector('#stage video')).transform"
     assert float(answered.evaluate(scale).removeprefix("matrix(").split(",")[0]) > 1.1
     answered.locator("#stage canvas").scroll_into_view_if_needed()
-    canvas = answered.locator("#stage canvas").bounding_box()
-    x, y = canvas["x"] + canvas["width"] / 2, canvas["y"] + canvas["height"] / 2
-    answered.mouse.move(x - 40, y - 40)
+    canvas, video = (answered.locator(f"#stage {part}").bounding_box() for part in ("canvas", "video"))
+    for start, length in (("x", "width"), ("y", "height")):  # the video fills the screen
+        assert video[start] < canvas[start] + 1
+        assert video[start] + video[length] > canvas[start] + canvas[length] - 1
+    place, scale_px = box_at(PLACE), video["width"] / 320
+    answered.mouse.move(video["x"] + place.x1 * scale_px, video["y"] + place.y1 * scale_px)
     answered.mouse.down()
-    answered.mouse.move(x + 40, y + 40)
+    answered.mouse.move(video["x"] + place.x2 * scale_px, video["y"] + place.y2 * scale_px)
     answered.mouse.up()
     playwright.expect(answered.locator("#thing-where")).to_contain_text("walk.mp4 at")
     with answered.expect_request("**/api/find") as request:
         answered.click("#find")
-    x1, _, x2, _ = request.value.post_data_json["looks"][0]["box"]
-    assert (x2 - x1) * canvas["width"] / 320 < 75  # smaller in the video than it was drawn
+    assert request.value.post_data_json["looks"][0]["box"] == pytest.approx(place.xyxy, abs=1)
     playwright.expect(answered.locator("#answer")).to_be_visible()
     answered.keyboard.press("z")
     answered.locator("#sightings button, .band").first.click()
@@ -178,6 +180,23 @@ def test_not_seen_comes_with_tips_and_a_picture_of_the_best_guess(walk, folder):
     assert walk.locator("#guess rect.guess").count() == 1
 
 
+def test_a_best_guess_never_looks_like_an_answer(walk, folder):
+    give_whole(walk, folder / "other.png")
+    find(walk)
+    walk.click("#guess")
+    for scheme in ("light", "dark"):
+        walk.emulate_media(color_scheme=scheme)
+        filled = "(band) => getComputedStyle(band).backgroundColor"
+        colour = walk.locator(".band.guess.chosen").evaluate(filled)
+        assert colour == "rgba(0, 0, 0, 0)"
+    with walk.expect_download() as saved:
+        walk.click("#answer #save")
+    assert saved.value.suggested_filename.endswith(" guess.jpg")
+    picture = Image.open(saved.value.path()).convert("L")
+    corner = picture.crop((0, picture.height - 14, 100, picture.height))
+    assert corner.histogram()[0] > 500 and max(corner.tobytes()) > 200  # white words on black
+
+
 def test_changing_the_thing_dims_the_answer_to_the_question_before(answered, folder):
     playwright.expect(answered.locator("#outdated")).to_be_hidden()
     seek(answered, 3.2)
@@ -185,6 +204,7 @@ def test_changing_the_thing_dims_the_answer_to_the_question_before(answered, fol
     playwright.expect(answered.locator("#outdated")).to_be_visible()
     dimmed = "getComputedStyle(document.querySelector('#filmstrip img')).opacity"
     assert float(answered.evaluate(dimmed)) < 0.6
+    assert float(answered.evaluate(dimmed.replace("#filmstrip", ".band"))) < 0.6
     answered.click("#find")
     playwright.expect(answered.locator("#outdated")).to_be_hidden()
     playwright.expect(answered.locator("#answer mark")).to_have_text(LATEST)

@@ -1,7 +1,9 @@
 """What the page says while it searches, and how sure it is of what it says, in a real browser."""
 
+import os
 import re
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from browser import LATEST, find, give_whole, without
@@ -68,6 +70,17 @@ def test_a_search_goes_on_when_its_page_is_loaded_again(walk, folder, slow):
     slow.clear()
     walk.wait_for_selector("#finding", state="hidden")
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
+
+
+def test_an_uploaded_video_keeps_the_date_that_its_file_has(page, folder):
+    path = write_walk(folder / "older.mp4", [None] * 6)
+    written = datetime(2020, 5, 17, 12).timestamp()
+    os.utime(path, (written, written))
+    page.set_input_files("#upload", path)
+    page.wait_for_selector('[aria-label="Remove older.mp4"]')  # it has been read
+    row = page.locator("#videos li", has_text="older.mp4")
+    playwright.expect(row).to_contain_text(re.compile(r"17 May 2020 \(the\sfile's\sdate\)"))
+    without(page, "older.mp4")
 
 
 def test_still_in_view_and_a_date_that_is_only_the_files_are_said_to_be(page, folder):

@@ -110,3 +110,11 @@ def test_on_a_phone_find_is_in_reach_and_no_control_is_smaller_than_a_finger(pho
     phone.wait_for_selector("#looks .unmarked")
     assert small_targets(phone) == []
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+def test_on_a_low_screen_find_is_in_view_beside_a_photo_that_is_marked(walk, folder):
+    walk.set_viewport_size({"width": 1366, "height": 650})
+    give_whole(walk, folder / "thing.png")
+    walk.click("#fold")
+    button = walk.locator("#find").bounding_box()
+    assert button["y"] + button["height"] <= 650

@@ -32,7 +32,7 @@ export class AnswerView {
     const isOpen = this.section.querySelector("details")?.open;
     const parts = [askedWith(job, answers)];
     parts.push(...(answers.found ? this.#seen(answers, number, track) : this.#notSeen(answers, seen, track)));
-    if (track && !answers.preliminary) parts.push(actions({ job, number, seen, track, words: wordsOf(seen, track, isGuess) }));
+    if (track && !answers.preliminary) parts.push(actions({ job, number, seen, track, isGuess, words: wordsOf(seen, track, isGuess) }));
     this.section.replaceChildren(...parts);
     if (isOpen && track && !answers.preliminary) this.section.querySelector("details").open = true;
     this.section.hidden = false;

@@ -22,7 +22,8 @@ async function answer(response) {
   return data;
 }
 
-// A file as the body of a request; `progress` gets a share from 0 to 1. Returns { done: Promise, abort }.
+// A file as the body of a request, with the date it has here; `progress` gets a share from 0 to 1.
+// Returns { done: Promise, abort }.
 export function upload(path, file, progress) {
   const request = new XMLHttpRequest();
   const done = new Promise((resolve, reject) => {
@@ -36,7 +37,8 @@ export function upload(path, file, progress) {
     });
     request.addEventListener("error", () => reject(new Problem("The upload broke off. Is the server still running?")));
     request.addEventListener("abort", () => reject(new Problem("")));
-    request.open("POST", `${path}?name=${encodeURIComponent(file.name || "picture")}`);
+    const written = file.lastModified ? `&written=${file.lastModified / 1000}` : "";
+    request.open("POST", `${path}?name=${encodeURIComponent(file.name || "picture")}${written}`);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.send(file);
   });

@@ -15,7 +15,10 @@ export class Curve {
       const area = this.plot.getBoundingClientRect();
       seek(((event.clientX - area.left) / area.width) * this.duration);
     });
-    new ResizeObserver(() => this.#spread()).observe(place);
+    new ResizeObserver(() => {
+      this.#label();
+      this.#spread();
+    }).observe(place);
   }
 
   clear() {
@@ -33,16 +36,25 @@ export class Curve {
     this.plot = make("div", { className: "plot" }, svg);
     this.bands = tracks.map((track, number) => this.#band(seen, track, { isGuess, isLast: number === tracks.length - 1, choose }));
     this.plot.append(...this.bands.map(({ band }) => band));
+    this.most = 0;
+    this.place.replaceChildren(this.plot);
+    this.place.classList.add("full");
+    this.move(time);
+    this.#label();
+    this.#spread();
+  }
+
+  // Round times under the curve, as many as have room.
+  #label() {
     const most = this.place.clientWidth < 500 ? 5 : 9;
-    for (const time of ticks(curve.duration, most)) {
+    if (!this.duration || most === this.most) return;
+    this.most = most;
+    for (const label of this.plot.querySelectorAll(".tick-label")) label.remove();
+    for (const time of ticks(this.duration, most)) {
       const label = make("span", { className: "tick-label", textContent: clock(time).replace(/\.0$/, "") });
       label.style.left = this.#place(time);
       this.plot.append(label);
     }
-    this.place.replaceChildren(this.plot);
-    this.place.classList.add("full");
-    this.move(time);
-    this.#spread();
   }
 
   mark(chosen) {

@@ -1,7 +1,7 @@
 // A frame of a video as a picture, with the box of the thing over it.
 
 import { frameAddress } from "./api.js";
-import { boxAt, make } from "./moments.js";
+import { boxAt, clock, make } from "./moments.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,8 +28,8 @@ export function shape(tag, attributes) {
   return element;
 }
 
-// The frame in full size with the box drawn into it, as a JPEG file.
-export async function boxedFile(seen, track, time, name) {
+// The frame in full size with the box drawn into it, as a JPEG file; a guess is dashed and said to be one.
+export async function boxedFile(seen, track, time, name, isGuess) {
   const image = new Image();
   image.src = frameAddress(seen.video, time, 4096);
   await image.decode();
@@ -42,8 +42,21 @@ export async function boxedFile(seen, track, time, name) {
   for (const [colour, width] of box ? [["rgba(0, 0, 0, .7)", 2 * line], ["#ffd200", line]] : []) {
     const [x1, y1, x2, y2] = box.map((side) => side * scale);
     Object.assign(pen, { strokeStyle: colour, lineWidth: width, lineJoin: "round" });
+    pen.setLineDash(isGuess && width === line ? [4 * line, 3 * line] : []);
     pen.strokeRect(x1, y1, x2 - x1, y2 - y1);
   }
+  if (isGuess) label(pen, `not seen; best guess ${clock(time)}   score ${track.score.toFixed(2)}`);
   const data = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.9));
   return new File([data], name, { type: "image/jpeg" });
+}
+
+// As `caption` of lastseen/words.py, in the lower left corner.
+function label(pen, text) {
+  const { width, height } = pen.canvas;
+  const size = Math.max(12, Math.min(width, height) / 20);
+  pen.font = `${size}px sans-serif`;
+  pen.fillStyle = "#000000";
+  pen.fillRect(0, height - 1.6 * size, Math.min(width, pen.measureText(text).width + size), 1.6 * size);
+  pen.fillStyle = "#ffffff";
+  pen.fillText(text, size / 2, height - 0.5 * size, width - size);
 }

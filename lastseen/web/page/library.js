@@ -24,7 +24,9 @@ export class Library {
     });
     this.pathProblem = this.form.querySelector("#path-problem");
     this.lookIntoFolders();
-    this.form.querySelector("#path").addEventListener("focus", () => this.lookIntoFolders());
+    const path = this.form.querySelector("#path");
+    path.addEventListener("focus", () => this.lookIntoFolders());
+    path.addEventListener("input", () => (this.pathProblem.textContent = ""));
   }
 
   // Whether a video is on its way, so that there is something to see.
@@ -170,7 +172,7 @@ export class Library {
       const stop = button("Cancel", `cancel ${video.id}`, `Cancel reading ${video.name}`, () => this.#attempt(video, () => post(`/api/jobs/${job.id}/cancel`)));
       parts.push(make("progress", { max: 1, value: share, "aria-label": `Reading ${video.name}` }), line(text, stop));
     } else if (video.complete) {
-      parts.push(line(`${duration(video.duration)}, ${video.file ? day(video.recorded_at) : "the file is gone"}`, forget));
+      parts.push(line(`${duration(video.duration)}, ${video.file ? day(video.recorded_at, video.date_source) : "the file is gone"}`, forget));
     } else {
       const share = video.expected ? ` ${Math.round((100 * video.frames) / video.expected)} %` : "";
       const more = button("Go on", `go on ${video.id}`, `Go on reading ${video.name}`, () => {

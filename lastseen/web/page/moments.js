@@ -25,9 +25,10 @@ export function date(begin, seconds, source) {
   return source === "file time" ? `${text}, by the file's date` : text;
 }
 
-export function day(text) {
+export function day(text, source) {
   if (text === null) return "date unknown";
-  return new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
+  const date = new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
+  return source === "file time" ? `${date} (the\u00a0file's\u00a0date)` : date;
 }
 
 // "14:02" today, else "15 November, 10:30"

@@ -16,23 +16,26 @@ const FILES = [
   ["CVAT", "?format=cvat"],
 ];
 
-// `words` say the answer in one line; `track` is the sighting shown; `number` is the video's place in the answer.
-export function actions({ job, number, seen, track, words }) {
+// `words` say the answer in one line; `track` is the sighting, or guess, that is shown; `number` is the video's place
+// in the answer.
+export function actions({ job, number, seen, track, isGuess, words }) {
   const address = `/api/jobs/${job}/answers/${number}`;
   const said = make("span", { className: "muted", role: "status" });
   const link = `${location.origin}/#/questions/${job}`;
   const picture = make("button", { type: "button", id: "save", textContent: "Save the picture" });
   const share = make("button", { type: "button", id: "share" });
   share.textContent = navigator.share ? "Share" : "Copy the link";
-  const name = `${seen.name.replace(/\.[^.]*$/, "")} ${clock(track.end).replaceAll(":", ".")}.jpg`;
+  const guess = isGuess ? " guess" : "";
+  const name = `${seen.name.replace(/\.[^.]*$/, "")} ${clock(track.end).replaceAll(":", ".")}${guess}.jpg`;
+  const file = () => boxedFile(seen, track, track.end, name, isGuess);
   const attempt = (act) => () => act().catch((problem) => {
     if (problem.name !== "AbortError") said.textContent = `That failed: ${problem.message}`; // Abort: closed by the person
   });
-  picture.addEventListener("click", attempt(async () => download(await boxedFile(seen, track, track.end, name))));
+  picture.addEventListener("click", attempt(async () => download(await file())));
   share.addEventListener("click", attempt(async () => {
     if (navigator.share) {
-      const file = await boxedFile(seen, track, track.end, name);
-      await navigator.share(navigator.canShare?.({ files: [file] }) ? { text: words, files: [file] } : { text: words, url: link });
+      const files = [await file()];
+      await navigator.share(navigator.canShare?.({ files }) ? { text: words, files } : { text: words, url: link });
     } else said.replaceChildren(await copied(link));
   }));
   const links = FILES.map(([text, rest]) => make("a", { href: address + rest, download: "", textContent: text }));
