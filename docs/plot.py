@@ -71,6 +71,30 @@ class Plot:
             _stroke(self.drawing, [(x, y - 4), (x + 26, y - 4)], pen)
             self.drawing.text(x + 33, y, name, "note")
 
+    def circle(
+        self,
+        point: Point,
+        radius: float,
+        colour: str,
+        label: str = "",
+        *,
+        filled: bool = True,
+        above: bool = False,
+    ) -> None:
+        """A point with an area; its label stands above it, or beside it where there is more room."""
+        x, y = self._at(point)
+        fill = f"var(--{colour}); fill-opacity: 0.35" if filled else "none"
+        self.drawing.parts.append(
+            f'<circle style="fill: {fill}; stroke: var(--{colour}); stroke-width: 1.5" '
+            f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>'
+        )
+        if label and above:
+            self.drawing.text(x, y - radius - 6, label, "note", "middle")
+        elif label:
+            is_left = x < self.place.cx
+            beside = x + radius + 5 if is_left else x - radius - 5
+            self.drawing.text(beside, y + 4, label, "note", "start" if is_left else "end")
+
     def level(self, y: float, label: str) -> None:
         """A level of interest, named."""
         self.line([(self.x.marks[0][0], y), (self.x.marks[-1][0], y)], Pen("line", DOTTED, 1.5))

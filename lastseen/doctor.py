@@ -241,11 +241,17 @@ def check_model() -> Finding:
     folder = os.environ.get("LASTSEEN_WEIGHTS")
     if not folder:
         return Finding("model", OK, "the bundled one; LASTSEEN_WEIGHTS names no other")
+    from lastseen.baselines.stored import load_rival, rival_folder
     from lastseen.localizer import TRAINING_FREE
     from lastseen.weights import load_model, load_training_free
 
+    model: Any
     try:
-        model = load_training_free() if folder == TRAINING_FREE else load_model(folder)
+        rival = rival_folder(folder)
+        if rival is not None:
+            model, _ = load_rival(rival)
+        else:
+            model = load_training_free() if folder == TRAINING_FREE else load_model(folder)
     except LastSeenError as error:
         advice = "let LASTSEEN_WEIGHTS name a folder made by 'lastseen convert', or unset it"
         return Finding("model", PROBLEM, str(error), advice)

@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from lastseen.access import VideoAccess, VideoFeatures
 from lastseen.answer import Answer, VideoInfo
+from lastseen.baselines.stored import RIVAL_ENGINES, load_rival, procedure_of, rival_engine, rival_folder
 from lastseen.engine import default_engine
 from lastseen.engine.devices import best_device, checked_device
 from lastseen.errors import LastSeenError, QueryError
@@ -61,9 +63,12 @@ class Localizer(ModelRunner):
         skip: Collection[str] = (),
         engine: str | None = None,
         masks: bool = False,
+        tracker: str | None = None,
+        tracker_weights: str | os.PathLike[str] | None = None,
     ) -> Localizer:
         """The bundled model, one from a folder that `lastseen train` or `lastseen convert` wrote, or
-        "training-free": plain matching on the bundled backbone.
+        "training-free": plain matching on the bundled backbone. The paper's rivals go by name, too, where
+        their weights are ("siamrcnn", docs/rivals.md); `tracker` is what follows a rival's peak.
 
         `paper` follows the paper's procedure. `threshold` is the least confidence that counts as seen,
         `skip` names refinement steps to leave out; both default to the model's rule.
@@ -74,6 +79,18 @@ class Localizer(ModelRunner):
             raise LastSeenError("masks refine boxes, and the paper's procedure refines nothing: choose one")
         where = best_device() if device is None else checked_device(device)
         batch = 64 if where.type == "cuda" else 4
+        rival = None if path is None else rival_folder(path)
+        if rival is not None:
+            if masks or skip or threshold is not None:
+                raise LastSeenError(
+                    f"{path} is a rival of the paper: it has no mask, step or threshold to set"
+                )
+            chosen = engine or rival_engine(where)
+            return cls._of_rival(rival, paper, where, batch, chosen, tracker, tracker_weights)
+        if tracker is not None or tracker_weights is not None:
+            raise LastSeenError(
+                "a tracker follows the peak of a rival (--weights siamrcnn ..), of no other model"
+            )
         model: TrainedModel | TrainingFreeModel
         basis = None
         if path is not None and os.fspath(path) == TRAINING_FREE:
@@ -99,6 +116,28 @@ class Localizer(ModelRunner):
         if any(step.name == Mask.name for step in made.rule.refinement):
             made.load_segmenter()  # at once: missing weights must not show after a long search
         return made
+
+    @classmethod
+    def _of_rival(
+        cls,
+        folder: Path,
+        paper: bool,
+        device: torch.device,
+        batch: int,
+        engine: str,
+        tracker: str | None,
+        tracker_weights: str | os.PathLike[str] | None,
+    ) -> Localizer:
+        if engine not in RIVAL_ENGINES:
+            raise LastSeenError(
+                f"engine {engine} is not for rivals; choose one of {', '.join(RIVAL_ENGINES)}"
+            )
+        model, after = load_rival(folder)
+        model = model.to(device)
+        procedure = procedure_of(
+            model, after, constant_score=paper, tracker=tracker, tracker_weights=tracker_weights
+        )
+        return cls(model, procedure=procedure, device=device, batch=batch, engine=engine)
 
     def locate(
         self, video: Video | StrPath, query: Query | StrPath, progress: Tell | None = None

@@ -29,11 +29,13 @@ from lastseen_synth.object_pool import Item
 from lastseen_synth.photo_walks import PhotoWalk, PhotoWalks
 from lastseen_synth.query_pictures import query_pictures
 from lastseen_synth.rooms import Room
+from lastseen_synth.visibility import visible_boxes
 
 PATCH_PX = 14
 SIZES_PX = ((448, 336), (448, 252), (448, 448))  # whole patches, also after padding to a square
 SIZE_SHARES = (0.45, 0.35, 0.2)
 KINDS = ("object", "small", "person", "animal")
+OTHERS = (*KINDS, "furniture")  # things that are seen, whether they can be asked for or not
 QUERY_PICTURES = 8  # per room walk
 JPEG_QUALITY = (35, 92)
 INNER = 0.8  # of a box: patches inside belong to its object where there is no id buffer
@@ -61,6 +63,9 @@ class AnnotatedWalk:
     | share     | float16 [T, K] share of the object that is visible                            |
     | patches   | int16 [T, height / 14, width / 14] object that covers most of a patch, or -1  |
     | present   | groups of all objects in the scene, also of those never seen                  |
+    | others_px | float32 [T, M, 4] of all other things that are seen, furniture included, which |
+    |           | nobody can ask for: nan where not visible; None in walks of before, and where  |
+    |           | not all things are known                                                       |
     """
 
     source: str
@@ -75,6 +80,7 @@ class AnnotatedWalk:
     patches: np.ndarray
     query_pictures: tuple[QueryPicture, ...]
     present: tuple[str, ...]
+    others_px: np.ndarray | None = None
 
     def frames(self) -> np.ndarray:
         """uint8 [T, height, width, 3]"""
@@ -95,6 +101,8 @@ class AnnotatedWalk:
             "portrait_thing": np.array([p.thing for p in self.query_pictures], np.int64),
             "portrait_box": np.array([p.box.xyxy for p in self.query_pictures], np.float32).reshape(-1, 4),
         }
+        if self.others_px is not None:
+            arrays["others_px"] = self.others_px
         for name, files in (("jpeg", self.jpegs), ("portrait", pictures)):
             arrays[f"{name}_bytes"] = np.frombuffer(b"".join(files), np.uint8)
             arrays[f"{name}_ends"] = np.cumsum([len(file) for file in files], dtype=np.int64)
@@ -120,6 +128,7 @@ class AnnotatedWalk:
             visible=arrays["visible"],
             share=arrays["share"],
             patches=arrays["patches"],
+            others_px=arrays.get("others_px"),
             query_pictures=tuple(
                 QueryPicture(thing=int(thing), picture=picture, box=Box(*map(float, box)))
                 for thing, picture, box in shown
@@ -162,6 +171,9 @@ def annotated_room_walk(
         if watched[k][0] + 1 < len(numbers):
             numbers[watched[k][0] + 1] = place
     assets = [watched[k][1] for k in seen]
+    askable = {watched[k][0] for k in seen}
+    rest = [p.instance for p in plan.room.placed if p.asset.kind in OTHERS and p.instance not in askable]
+    others = visible_boxes(instance, rest)[0].cpu().numpy()
     quality = int(rng.integers(*JPEG_QUALITY))
     return AnnotatedWalk(
         source="room",
@@ -176,6 +188,7 @@ def annotated_room_walk(
         patches=majority_per_patch(numbers[(instance + 1).long()]).cpu().numpy(),
         query_pictures=_query_pictures(library, assets, rng, device),
         present=tuple(sorted({appearance_group(placed.asset) for placed in plan.room.placed})),
+        others_px=others[:, np.isfinite(others).all(-1).any(0)],
     )
 
 

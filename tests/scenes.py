@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from videos import write_video
@@ -57,6 +58,26 @@ def write_scene(path: Path, places: list[tuple[int, int] | None], mirrored: bool
 
 def box_at(place: tuple[int, int]) -> Box:
     return Box.from_xywh(*place, SIDE, SIDE)
+
+
+def scene_annotations(truth: range) -> dict[str, Any]:
+    """VQ2D annotations of one question to the scene of PLACES: where the thing was THERE, in these frames."""
+    x, y = THERE
+    about = {"original_width": 640, "original_height": 360}  # twice the video's size
+    box = {"x": 2 * x, "y": 2 * y, "width": 2 * SIDE, "height": 2 * SIDE, **about}
+    query_set = {
+        "is_valid": True,
+        "query_frame": len(PLACES),
+        "object_title": "disc",
+        "visual_crop": {"frame_number": 18, **box},
+        "response_track": [{"frame_number": n, **box} for n in truth],
+    }
+    clip = {
+        "clip_uid": "clip", "video_start_sec": 0, "video_end_sec": len(PLACES) / 5, "video_start_frame": 0,
+        "video_end_frame": len(PLACES), "clip_fps": 5.0,
+        "annotations": [{"annotation_uid": "a", "query_sets": {"1": query_set}}],
+    }  # fmt: skip
+    return {"version": "1.0", "videos": [{"video_uid": "video", "split": "val", "clips": [clip]}]}
 
 
 def quick_localizer(rule: Rule = TRAINING_FREE_RULE, **options: int) -> Localizer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from lastseen.cli.shared import (
 )
 from lastseen.errors import LastSeenError
 
+if TYPE_CHECKING:
+    from lastseen.datasets import Annotations as LoadedAnnotations
+
 
 def evaluate(
     annotations: Annotations,
@@ -40,6 +43,22 @@ def evaluate(
     absent: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Questions about absent things, for the AUROC.")
     ] = None,
+    detections: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Published detections, ANNOTATION_SET.pt each, instead of a model's."
+        ),
+    ] = None,
+    tracker: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="After a rival's peak: particles (default), nano or ends."),
+    ] = None,
+    tracker_weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nanotrack_v2.pth, for --tracker nano.")
+    ] = None,
+    least_score: Annotated[
+        float, typer.Option(metavar="SCORE", help="Of a peak of published detections; CocoFormer's is 0.25.")
+    ] = 0.5,
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
@@ -68,21 +87,63 @@ def evaluate(
     else:
         if out is None:
             raise LastSeenError("--videos needs --out FILE.json for the answers")
-        from lastseen.evaluate.benchmark import run_benchmark
         from lastseen.files import check_apart
 
-        given = [path for path in (annotations, absent) if path is not None]
+        given = [path for path in (annotations, absent, tracker_weights) if path is not None]
         check_apart([("--out", out)], [*given, *model_files(weights)])
-        localizer = open_localizer(weights, paper, None, device, quiet, engine, skip or (), masks)
-        with progress_bar(None, quiet) as progress:
-            content = run_benchmark(
-                localizer, questions, videos, out, absent=absent_questions, progress=progress
+        if detections is not None:
+            if weights is not None or absent is not None or masks or skip or paper:
+                raise LastSeenError(
+                    "--detections takes the place of a model: leave out --weights, --absent and the like"
+                )
+            content = _of_detections(
+                detections, least_score, tracker, tracker_weights, device, questions, videos, out, quiet
             )
+        else:
+            from lastseen.evaluate.benchmark import run_benchmark
+
+            localizer = open_localizer(
+                weights,
+                paper,
+                None,
+                device,
+                quiet,
+                engine,
+                skip or (),
+                masks,
+                tracker=tracker,
+                tracker_weights=tracker_weights,
+                rivals=True,
+            )
+            with progress_bar(None, quiet) as progress:
+                content = run_benchmark(
+                    localizer, questions, videos, out, absent=absent_questions, progress=progress
+                )
     if not any(question.truth for question in questions.questions):
         print(f"{annotations} has no true answers: nothing to score")
         return
     report = score_file(questions, content, absent_questions)
     print(json.dumps(report.to_dict()) if as_json else report.to_text())
+
+
+def _of_detections(
+    folder: Path,
+    least_score: float,
+    tracker: str | None,
+    tracker_weights: Path | None,
+    device: str | None,
+    questions: LoadedAnnotations,
+    videos: Path,
+    out: Path,
+    quiet: bool,
+) -> dict[str, Any]:
+    from lastseen.engine.devices import best_device, checked_device
+    from lastseen.evaluate.detections import detections_procedure, run_detections
+
+    where = best_device() if device is None else checked_device(device)
+    procedure = detections_procedure(least_score, tracker, tracker_weights, where)
+    with progress_bar(None, quiet) as progress:
+        return run_detections(folder, procedure, questions, videos, out, progress=progress)
 
 
 def validate(

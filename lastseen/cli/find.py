@@ -182,7 +182,9 @@ def find(
 
     def localizer() -> Localizer:  # loaded only after the arguments are checked
         chosen = engine or (engine_of(folder) if asks_index and not paper else None)
-        return open_localizer(weights, paper, threshold, device, quiet, chosen, skip or (), masks)
+        return open_localizer(
+            weights, paper, threshold, device, quiet, chosen, skip or (), masks, rivals=not asks_index
+        )
 
     if not asks_index:
         if date is not None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lastseen.cli.bar import progress_bar
-from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose
+from lastseen.cli.shared import Annotations, AsJson, Device, Quiet, Verbose, refuse_rival
 from lastseen.cli.usage import PlainCommand
 from lastseen.errors import LastSeenError
 
@@ -194,6 +194,7 @@ def calibrate(
 
     given = [path for path in (annotations, absent) if path is not None]
     check_apart([("", model / RULE_FILE)], given)
+    refuse_rival(model)
     localizer = Localizer.from_pretrained(model, device=device)
     rule = localizer.rule.with_step("zoom", sightings=zoom_sightings)
     rule = rule.with_step("verify", min_cosine=verify_min_cosine)

@@ -71,7 +71,8 @@ Weights = Annotated[
     typer.Option(
         metavar="FOLDER",
         envvar="LASTSEEN_WEIGHTS",
-        help="A model made by 'lastseen train' or 'lastseen convert', or training-free (default: bundled).",
+        help="A model made by 'lastseen train' or 'lastseen convert', training-free, or a rival of the paper "
+        "like siamrcnn (default: bundled).",
     ),
 ]
 Paper = Annotated[
@@ -136,9 +137,16 @@ def open_localizer(
     engine: str | None = None,
     skip: Sequence[str] = (),
     masks: bool = False,
+    tracker: str | None = None,
+    tracker_weights: Path | None = None,
+    rivals: bool = False,
 ) -> Localizer:
+    """`rivals`: whether the paper's rivals will do."""
     began = time.monotonic()
     from lastseen.localizer import Localizer
+
+    if not rivals:
+        refuse_rival(weights)
 
     localizer = Localizer.from_pretrained(
         weights,
@@ -148,10 +156,21 @@ def open_localizer(
         skip=skip,
         engine=engine,
         masks=masks,
+        tracker=tracker,
+        tracker_weights=tracker_weights,
     )
     what = localizer.model.title, localizer.device, engine or localizer.engine.name
     log.info("%s on %s with %s, ready in %.1f s", *what, time.monotonic() - began)
     return localizer
+
+
+def refuse_rival(weights: Path | None) -> None:
+    from lastseen.baselines.stored import rival_folder
+
+    if weights is not None and rival_folder(weights) is not None:
+        raise LastSeenError(
+            f"{weights} is a rival of the paper: ask it by 'lastseen find' in a video or 'lastseen evaluate'"
+        )
 
 
 def model_files(weights: Path | None) -> list[Path]:

@@ -10,7 +10,7 @@ additions into products or LayerNorm, biases into LayerNorm or leaky ReLU. Convo
 from __future__ import annotations
 
 import copy
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -41,8 +41,19 @@ ALIGNED = 8  # row lengths must be a multiple of this for tensor cores
 REPLACED = {SpatialLayer: HalfSpatialLayer, TemporalLayer: HalfTemporalLayer, Trunk: HalfTrunk}
 
 
+@runtime_checkable
+class Halved(Protocol):
+    """A model that knows itself how to be computed in half precision, around a backbone that is."""
+
+    backbone: nn.Module
+
+    def in_half(self, backbone: nn.Module, dtype: torch.dtype) -> Model: ...
+
+
 def half_precision(model: Model, dtype: torch.dtype) -> Model:
     """A copy that computes in `dtype`; its features are of that type, its boxes float32."""
+    if isinstance(model, Halved):
+        return model.in_half(HalfBackbone(cast(Backbone, model.backbone), dtype), dtype)
     assert isinstance(model, VQLoC | SimilarityModel | TrainingFreeModel)
     backbone = HalfBackbone(cast(Backbone, model.backbone), dtype)
     if isinstance(model, TrainingFreeModel):

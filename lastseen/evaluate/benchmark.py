@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from lastseen.progress import EVALUATING, Pace, Tell
 from lastseen.query import Query
 from lastseen.track import ResponseTrack
 from lastseen.video import Video
+
+AnswerClip = Callable[
+    [ClipAnnotation, VideoSection, Sequence[Question | AbsentQuestion]], list[ResponseTrack]
+]
 
 
 def run_benchmark(
@@ -41,6 +46,21 @@ def run_benchmark(
     No threshold applies: every question gets the best guess with its score, since the metrics rank by score
     and a low one costs nothing.
     """
+    answer, made_by = partial(answer_clip, localizer), localizer.fingerprint()
+    return run_answers(answer, made_by, annotations, videos, out, absent=absent, progress=progress)
+
+
+def run_answers(
+    answer: AnswerClip,
+    made_by: str,
+    annotations: Annotations,
+    videos: str | Path,
+    out: str | Path,
+    *,
+    absent: Sequence[AbsentQuestion] = (),
+    progress: Tell | None = None,
+) -> dict[str, Any]:
+    """The same, whoever answers the questions of a clip; `made_by` identifies who does."""
     out = Path(out)
     check_writable(out, (".json",))
     check_writable(_journal_of(out))
@@ -49,14 +69,14 @@ def run_benchmark(
         raise OutputError(f"{out} exists; remove it or choose another name (nothing was run)")
     sections = find_videos(annotations, videos)
     by_clip = _absent_by_clip(absent, sections, annotations)
-    journal = _Journal(_journal_of(out), _fingerprint(localizer, annotations, absent))
+    journal = _Journal(_journal_of(out), _fingerprint(made_by, annotations, absent))
     answers: dict[tuple[str, str], ResponseTrack] = {}
     absent_scores: dict[str, float] = {}
     pace = Pace(progress, EVALUATING, "clips")
     for number, (clip, section) in enumerate(sections):
         if number not in journal.done:
             questions, absent_questions = clip.questions, by_clip.get(clip.clip_uid or "", [])
-            tracks = answer_clip(localizer, clip, section, [*questions, *absent_questions])
+            tracks = answer(clip, section, [*questions, *absent_questions])
             journal.add(number, _entry(questions, absent_questions, tracks))
         entry = journal.done[number]
         for uid, query_set, track in entry["answers"]:
@@ -154,11 +174,11 @@ def _absent_by_clip(
     return by_clip
 
 
-def _fingerprint(localizer: Localizer, annotations: Annotations, absent: Sequence[AbsentQuestion]) -> str:
+def _fingerprint(made_by: str, annotations: Annotations, absent: Sequence[AbsentQuestion]) -> str:
     """Identifies model and questions: a journal is resumed only with the same ones."""
     parts = [
         hashlib.sha256(annotations.path.read_bytes()).hexdigest(),
-        localizer.fingerprint(),
+        made_by,
         *(question.query_uid for question in absent),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -38,6 +38,9 @@ def room(train_library):
 def same(one: AnnotatedWalk, other: AnnotatedWalk) -> None:
     for name in ("source", "width", "height", "jpegs", "names", "groups", "present"):
         assert getattr(one, name) == getattr(other, name), name
+    assert (one.others_px is None) == (other.others_px is None)
+    if one.others_px is not None:
+        np.testing.assert_array_equal(one.others_px, other.others_px)
     for name in ("boxes_px", "visible", "share", "patches"):
         a, b = getattr(one, name), getattr(other, name)
         assert a.dtype == b.dtype
@@ -161,6 +164,19 @@ def test_a_walk_through_a_room_knows_where_its_things_are(room):
     assert len(set(room.groups)) == things
     assert set(room.groups) <= set(room.present)
     assert len(room.present) > things  # furniture, at least
+
+
+def test_all_other_things_of_a_room_have_boxes_too(room):
+    """Furniture, and what stands in it twice: to whoever learns what a thing is, these are no background."""
+    others = room.others_px
+    there = np.isfinite(others).all(-1)
+    assert others.shape[0] == len(room.jpegs) and others.shape[1] >= 3
+    assert there.any(0).all()
+    sides = others[there][:, 2:] - others[there][:, :2]
+    assert (sides > 0).all() and (others[there] >= 0).all() and (others[there] <= (*SIZE, *SIZE)).all()
+    for frame in range(len(room.jpegs)):
+        own = room.boxes_px[frame][room.visible[frame]]
+        assert not any((other == box).all() for other in others[frame][there[frame]] for box in own)
 
 
 def test_patches_of_a_thing_are_in_its_box(room):
