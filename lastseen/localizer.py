@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from lastseen.access import VideoAccess, VideoFeatures
-from lastseen.answer import Answer, ScoreCurve, VideoInfo
+from lastseen.answer import Answer, VideoInfo
 from lastseen.baselines.stored import RIVAL_ENGINES, load_rival, procedure_of, rival_engine, rival_folder
 from lastseen.engine import default_engine
 from lastseen.engine.devices import best_device, checked_device
@@ -27,6 +27,8 @@ from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
 from lastseen.rule import Rule
 from lastseen.runner import ModelRunner, SoFar
+from lastseen.search.run import Search
+from lastseen.search.source import EndsEarly, FileSource
 from lastseen.seen_so_far import SeenSoFar
 from lastseen.sighting import Confidence, Evidence
 from lastseen.track import FramePredictions, ResponseTrack
@@ -37,6 +39,12 @@ from lastseen.weights import bundled_model, load_model, load_rule, load_token_ba
 TRAINING_FREE = "training-free"  # in place of a folder: patch matching without trained heads
 # Fitted on the development set of real video: docs/results.md.
 TRAINING_FREE_RULE = Rule(confidence=Confidence(slope=2.1, offset=-1.8))
+
+# Coarse to fine: of so many frames one is looked at first. The model runs on this share of the clips, at
+# least on so many; where that would be most of the clips, it runs on all.
+COARSE_STEP = 3
+CANDIDATE_SHARE, LEAST_CANDIDATES = 0.15, 12
+LEAST_CLIPS_RATIO = 2  # clips of a video / candidates
 
 FRAMES_HELD = 64  # cache of frames that refinement encodes again: 50 MB
 
@@ -140,8 +148,8 @@ class Localizer(ModelRunner):
     def locate_all(
         self, video: Video | StrPath, query: Query | StrPath, progress: Tell | None = None
     ) -> list[ResponseTrack]:
-        """All sightings before `query.asked_at`, in time order."""
-        return list(self.ask(video, query, progress).sightings)
+        """All sightings before `query.asked_at`, in time order; the model runs on every frame."""
+        return list(self.ask(video, query, progress, exhaustive=True).sightings)
 
     def ask(
         self,
@@ -149,14 +157,23 @@ class Localizer(ModelRunner):
         query: Query | StrPath,
         progress: Tell | None = None,
         preliminary: Callable[[Answer], None] | None = None,
+        *,
+        exhaustive: bool = False,
+        candidates: int | None = None,
     ) -> Answer:
-        """The full answer: all sightings, or else the best guess, and the score curve. Names of files do.
+        """The full answer: the sightings, or else the best guess, and the score curve. Names of files do.
+
+        A long video is searched coarse to fine for the last sighting: the model runs on the `candidates`
+        most promising clips first, and the curve says on which frames it ran; earlier sightings may be
+        missing. `exhaustive` runs it on every frame, as is done with short videos (`lastseen.search`).
 
         `progress` is called with a Progress again and again. `preliminary` is called when the first pass over
         the video is done, with what it says, and in a long one also with what was seen so far; refinement may
         still change that.
         """
-        return self.ask_many(video, [query], progress, preliminary)[0]
+        return self.ask_many(
+            video, [query], progress, preliminary, exhaustive=exhaustive, candidates=candidates
+        )[0]
 
     def ask_many(
         self,
@@ -164,11 +181,67 @@ class Localizer(ModelRunner):
         queries: Sequence[Query | StrPath],
         progress: Tell | None = None,
         preliminary: Callable[[Answer], None] | None = None,
+        *,
+        exhaustive: bool = False,
+        candidates: int | None = None,
     ) -> list[Answer]:
         """As `ask`, for several queries; the video is decoded and encoded once. `preliminary` is called for
         each: `Answer.query` says for which."""
         video, asked = as_video(video), [as_query(query) for query in queries]
         ends = [self.frames_searched(video, query) for query in asked]
+        clips = -(-max(ends) // self.clip_step)
+        count = candidates or max(LEAST_CANDIDATES, round(CANDIDATE_SHARE * clips))
+        # On a GPU nearly all of the time goes into decoding, and coarse to fine decodes some frames twice.
+        every_frame = exhaustive or self.procedure.reads_every_frame or self.device.type != "cpu"
+        if not every_frame and count * LEAST_CLIPS_RATIO <= clips:
+            # A file that ends before it should is searched to where it ends.
+            with suppress(EndsEarly):
+                return self._coarse_to_fine(video, asked, max(ends), count, progress, preliminary)
+        return self._exhaustive(video, asked, ends, progress, preliminary)
+
+    def _coarse_to_fine(
+        self,
+        video: Video,
+        asked: Sequence[Query],
+        end: int,
+        count: int,
+        progress: Tell | None,
+        preliminary: Callable[[Answer], None] | None,
+    ) -> list[Answer]:
+        tracker = Tracker(progress, self.speeds)
+        here, queries = self.tracked_by(tracker), {str(n): query for n, query in enumerate(asked)}
+        so_far = None if preliminary is None else SeenSoFar(self.first_answer, video, asked, preliminary)
+
+        def tell(_: str, answers: Sequence[Answer]) -> None:
+            if preliminary is not None:
+                for answer in answers:
+                    preliminary(answer)
+
+        def predictions() -> list[FramePredictions]:
+            return [search.cases[name][0].predictions() for name in queries]
+
+        search = Search(
+            here,
+            queries,
+            {name: here.encode_query(query) for name, query in queries.items()},
+            [FileSource(here, video, end, COARSE_STEP)],
+            lambda _, query: self.frames_searched(video, query),
+            tracker=tracker,
+            preliminary=tell,
+            after_clip=None if so_far is None else lambda: so_far(predictions),
+        )
+        search.run_on_candidates(count)
+        found = search.answers()
+        return [found[name][0][1] for name in queries]
+
+    def _exhaustive(
+        self,
+        video: Video,
+        asked: Sequence[Query],
+        ends: Sequence[int],
+        progress: Tell | None,
+        preliminary: Callable[[Answer], None] | None,
+    ) -> list[Answer]:
         tracker = Tracker(progress, self.speeds)
         here, plans = self.tracked_by(tracker), self._plans(tracker, ends)
         encoded = [here.encode_query(query) for query in asked]
@@ -227,41 +300,6 @@ class Localizer(ModelRunner):
         evidence = Evidence.of(predictions)
         answer = self.answer(video, query, predictions, evidence, skipped=skipped, unreadable_s=unreadable_s)
         return replace(answer, preliminary=True)
-
-    def answer(
-        self,
-        video: VideoInfo,
-        query: Query | None,
-        predictions: FramePredictions,
-        evidence: Evidence,
-        *,
-        first: int = 0,
-        skipped: Collection[str] = (),
-        unreadable_s: float = 0.0,
-    ) -> Answer:
-        """The Answer made from refined evidence, which begins at frame `first` of the video."""
-        seen, guess = self.procedure.tracks(evidence)
-        extraction, shown = self.rule.extraction, evidence.delayed(first)
-        scores = extraction.scores(shown)
-        searched = np.concatenate([np.zeros(first, bool), np.isfinite(predictions.logits)])
-        return Answer(
-            video=video,
-            query=query,
-            sightings=tuple(track.delayed(first) for track in seen),
-            best_guess=None if seen or guess is None else guess.delayed(first),
-            curve=ScoreCurve(
-                fps=evidence.fps,
-                boxes_px=shown.boxes_px,
-                scores=scores,
-                smooth=extraction.smooth(scores),
-                searched=searched,
-            ),
-            model=self.model.title,
-            threshold=self.rule.confidence.threshold,
-            steps=tuple(step.name for step in self.rule.refinement if step.name not in skipped),
-            unreadable_s=unreadable_s,
-            searched_to_s=len(shown) / shown.fps,
-        )
 
     def predict(
         self, video: Video, queries: Sequence[Query], progress: Tell | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Self
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastseen.answer import Answer, ScoreCurve, VideoInfo
 from lastseen.box import Box
 from lastseen.clips import Clip, FrameBuffer, cut
 from lastseen.engine import DEFAULT, Engine, make_engine
@@ -25,6 +26,7 @@ from lastseen.progress import ENCODED, LOCALIZED, PREPARING, SEGMENTED, Speeds, 
 from lastseen.query import Footage, Query
 from lastseen.refine import Mask
 from lastseen.rule import Rule
+from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 from lastseen.video import Video
 from lastseen.video.unreadable import Unreadable
@@ -173,6 +175,11 @@ class ModelRunner:
             first = self._context
 
     @property
+    def clip_step(self) -> int:
+        """Frames from the beginning of a clip to that of the next one."""
+        return self.model.clip_length - 2 * self._context
+
+    @property
     def _context(self) -> int:
         return self.procedure.context(self.model.context)
 
@@ -197,18 +204,31 @@ class ModelRunner:
         if start % self.batch:
             raise ValueError(f"start must be a multiple of {self.batch}, got {start}")
         pictures: list[np.ndarray] = []
-        span = {"start_s": start / self.fps, "end_s": end / self.fps}
-        with closing(video.frames(self.fps, **span, ahead=self.batch)) as frames:
+        last: tuple[list[np.ndarray], Tensor] | None = None
+        start_s, end_s = start / self.fps, end / self.fps
+        with closing(video.frames(self.fps, start_s, end_s, ahead=self.batch)) as frames:
             for frame in frames:
                 pictures.append(frame.image)
                 if unreadable:
                     unreadable.add(frame)
                 if len(pictures) == self.batch or frame.index == end - 1:
-                    yield self.encode_pictures(pictures)
+                    last = pictures, self._encode_unless_same(pictures, last)
+                    yield last[1]
                     pictures = []
                     self._tracker.tell()  # what was encoded has arrived: work may be stopped here
         if pictures:
-            yield self.encode_pictures(pictures)
+            yield self._encode_unless_same(pictures, last)
+
+    def _encode_unless_same(
+        self, pictures: list[np.ndarray], last: tuple[list[np.ndarray], Tensor] | None
+    ) -> Tensor:
+        """As `encode_pictures`. Pictures of a batch that are those of the batch before, to the bit, have its
+        features: a still, a pause, a screen on which nothing happens."""
+        if last is not None and len(last[0]) == len(pictures) and all(map(np.array_equal, pictures, last[0])):
+            self._step()
+            self._tracker.did(ENCODED, len(pictures))
+            return last[1]
+        return self.encode_pictures(pictures)
 
     @torch.inference_mode()
     def encode_pictures(self, pictures: Sequence[np.ndarray]) -> Tensor:
@@ -236,6 +256,41 @@ class ModelRunner:
             assert picture is not None
             encoded.append(self.engine.encode_query(picture, view.box, known))
         return encoded
+
+    def answer(
+        self,
+        video: VideoInfo,
+        query: Query | None,
+        predictions: FramePredictions,
+        evidence: Evidence,
+        *,
+        first: int = 0,
+        skipped: Collection[str] = (),
+        unreadable_s: float = 0.0,
+    ) -> Answer:
+        """The Answer made from refined evidence, which begins at frame `first` of the video."""
+        seen, guess = self.procedure.tracks(evidence)
+        extraction, shown = self.rule.extraction, evidence.delayed(first)
+        scores = extraction.scores(shown)
+        searched = np.concatenate([np.zeros(first, bool), np.isfinite(predictions.logits)])
+        return Answer(
+            video=video,
+            query=query,
+            sightings=tuple(track.delayed(first) for track in seen),
+            best_guess=None if seen or guess is None else guess.delayed(first),
+            curve=ScoreCurve(
+                fps=evidence.fps,
+                boxes_px=shown.boxes_px,
+                scores=scores,
+                smooth=extraction.smooth(scores),
+                searched=searched,
+            ),
+            model=self.model.title,
+            threshold=self.rule.confidence.threshold,
+            steps=tuple(step.name for step in self.rule.refinement if step.name not in skipped),
+            unreadable_s=unreadable_s,
+            searched_to_s=len(shown) / shown.fps,
+        )
 
     def segment(self, pictures: Sequence[np.ndarray], boxes: Sequence[Box]) -> list[BoxMask]:
         """Masks of what boxes show, in square pictures [side, side, 3]."""

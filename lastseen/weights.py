@@ -38,7 +38,7 @@ from lastseen.model import (
     VQLoC,
     VQLoCConfig,
 )
-from lastseen.model.token_basis import AXES, TokenBasis
+from lastseen.model.token_basis import BANDS, TokenBasis
 from lastseen.rule import Rule
 from lastseen.stored_config import check_sizes, json_in
 from lastseen.stored_config import read_config as read_config
@@ -133,16 +133,26 @@ def load_token_basis(folder: str | os.PathLike[str]) -> TokenBasis | None:
     state = read_state(path)
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     channels = shapes.get("mean", (0,))[0]
-    if shapes != {"mean": (channels,), "axes": (channels, AXES), "deviations": (AXES,)}:
+    if shapes != {
+        "mean": (channels,),
+        "axes": (channels, channels),
+        "deviations": (BANDS, channels),
+        "padding": (2, max(1, *shapes.get("padding", (0, 0))[1:2]), channels),
+    }:
         raise WeightsError(f"{path} is no token basis: it holds {shapes}")
     basis = TokenBasis(**{name: value.float() for name, value in state.items()})
-    if not all(part.isfinite().all() for part in (basis.mean, basis.axes, basis.deviations)):
+    if not all(part.isfinite().all() for part in state.values()):
         raise WeightsError(f"{path} holds numbers that are none")
     return basis
 
 
 def save_token_basis(basis: TokenBasis, folder: str | os.PathLike[str]) -> None:
-    state = {"mean": basis.mean, "axes": basis.axes.half(), "deviations": basis.deviations}
+    state = {
+        "mean": basis.mean,
+        "axes": basis.axes.half(),
+        "deviations": basis.deviations,
+        "padding": basis.padding.half(),
+    }
     with whole_file(Path(folder) / TOKEN_BASIS_FILE) as building:
         save_tensors(state, building)
 

@@ -2,8 +2,8 @@
 
     python runs/fit_token_basis.py --assets PACKS --out lastseen/assets/model
 
-The pictures are parts of the packs' training photographs, cut to 16:9; every patch counts once. Prints how
-near decoded vectors are to the exact ones, on photographs of the validation split.
+The pictures are parts of the packs' training photographs, cut to 16:9; every block of patches counts once.
+Prints how near decoded vectors are to the exact ones, on photographs of the validation split.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from PIL import Image
 from torch import Tensor
 
 from lastseen.localizer import Localizer
-from lastseen.model.token_basis import TokenBasis
+from lastseen.model.token_basis import SIDE, TokenBasis
 from lastseen.weights import save_token_basis
 from lastseen_synth.assets import Picture
 from lastseen_synth.packs import read_packs
@@ -27,6 +28,7 @@ from lastseen_synth.packs import read_packs
 WIDTH, HEIGHT = 640, 360
 KINDS = ("pano", "grocery", "caltech101")
 VIEWS_OF_PANO = 4
+PADDED = 60  # photographs whose padding is looked at
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def main() -> None:
     parser.add_argument("--assets", type=Path, required=True, help="folder of packs with images.npz")
     parser.add_argument("--weights", type=Path, help="the model's folder; the bundled one unless given")
     parser.add_argument("--out", type=Path, required=True, help="folder for token_basis.safetensors")
-    parser.add_argument("--pictures", type=int, default=600)
+    parser.add_argument("--pictures", type=int, default=450)
     parser.add_argument("--engine")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -45,9 +47,9 @@ def main() -> None:
     basis = fitted(localizer, chosen(pictures, "train", arguments.pictures, arguments.seed))
     save_token_basis(basis, arguments.out)
     vectors = torch.cat(
-        list(tokens(localizer, chosen(pictures, "val", arguments.pictures // 10, arguments.seed)))
+        list(blocks(localizer, chosen(pictures, "val", arguments.pictures // 10, arguments.seed)))
     )
-    cosines = F.cosine_similarity(basis.decode(basis.encode(vectors)), vectors, dim=1)
+    cosines = F.cosine_similarity(basis.decode(basis.encode(vectors)), vectors, dim=-1)
     print(
         f"cosine of decoded and exact vectors, photographs of the validation split: mean "
         f"{cosines.mean():.4f}, lowest percent {cosines.quantile(0.01):.4f}; basis {basis.fingerprint[:12]}"
@@ -61,15 +63,31 @@ def chosen(pictures: list[Picture], split: str, count: int, seed: int) -> list[P
 
 def fitted(localizer: Localizer, pictures: list[Picture]) -> TokenBasis:
     count, total, products = 0, torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    for vectors in tokens(localizer, pictures):
-        exact = vectors.double()
-        count, total, products = count + len(exact), total + exact.sum(0), products + exact.T @ exact
+    for vectors in blocks(localizer, pictures):
+        exact = vectors.flatten(1)
+        count, total = count + len(exact), total + exact.double().sum(0)
+        products = products + (exact.T @ exact).double()
     mean = total / count
-    return TokenBasis.fitted(mean, products / count - torch.outer(mean, mean))
+    covariance = products / count - torch.outer(mean, mean)
+    return TokenBasis.fitted(mean, covariance, padding(localizer, pictures[:PADDED]))
 
 
-def tokens(localizer: Localizer, pictures: list[Picture]) -> Iterator[Tensor]:
-    """Unit vectors [n, c] of the patches that show a picture, a batch of pictures at a time."""
+def padding(localizer: Localizer, pictures: list[Picture]) -> Tensor:
+    """[2, d, c] mean vectors of the rows above and below a picture, by their distance from it"""
+    letterbox, patch = localizer.model.letterbox(WIDTH, HEIGHT), localizer.model.patch
+    top = letterbox.top // patch
+    bottom = top + letterbox.content_height // patch
+    views = [view for picture in pictures for view in cuts(picture)]
+    means = []
+    for at in range(0, len(views), localizer.batch):
+        features = localizer.encode_pictures(views[at : at + localizer.batch]).float()
+        rows = localizer.model.frame_vectors(features).mean((0, 3)).T.cpu()
+        means.append(torch.stack([rows[:top].flip(0), rows[bottom : bottom + top]]))
+    return torch.stack(means).mean(0)
+
+
+def blocks(localizer: Localizer, pictures: list[Picture]) -> Iterator[Tensor]:
+    """Unit vectors [n, 4, c] of blocks of patches that show a picture, a batch of pictures at a time."""
     letterbox, patch = localizer.model.letterbox(WIDTH, HEIGHT), localizer.model.patch
     top, left = letterbox.top // patch, letterbox.left // patch
     bottom = top + letterbox.content_height // patch
@@ -78,7 +96,7 @@ def tokens(localizer: Localizer, pictures: list[Picture]) -> Iterator[Tensor]:
     for at in range(0, len(views), localizer.batch):
         features = localizer.encode_pictures(views[at : at + localizer.batch]).float()
         vectors = localizer.model.frame_vectors(features)[:, :, top:bottom, left:right]
-        yield vectors.movedim(1, -1).flatten(0, 2).cpu()
+        yield rearrange(vectors, "n c (y v) (x u) -> (n y x) (v u) c", v=SIDE, u=SIDE).cpu()
 
 
 def cuts(picture: Picture) -> list[np.ndarray]:

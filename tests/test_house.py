@@ -17,6 +17,7 @@ ROWS = [
     ["rule", "stored_config", "formats", "access", "words"],
     ["weights", "procedure", "render", "datasets"],
     ["runner", "seen_so_far", "baselines"],
+    ["search"],
     ["localizer"],
     ["index", "evaluate", "doctor"],
     ["train"],
@@ -57,6 +58,7 @@ INNER_ROWS = {
         ["indexing", "asking", "here"],
         ["cluster"],
     ],
+    "search": [["ranking"], ["source"], ["case"], ["expected"], ["run"]],
     "refine": [["window"], ["step"], ["appearance", "zoom", "mask", "plan"], ["verify"], ["extend"]],
     "train": [
         ["batch", "augment", "fields", "log", "optimiser", "checkpoint", "distributed", "gallery", "harvest"],

@@ -148,3 +148,22 @@ def test_paper_mode_always_answers_with_score_one(noise):
     track = Localizer(vqloc(), procedure=Published()).locate(noise, Query.from_array(texture(40, 64, 48, 8)))
     assert track is not None
     assert track.score == 1.0
+
+
+def test_frames_in_which_nothing_changes_are_encoded_once_and_have_the_same_bits(
+    localizer, tmp_path, monkeypatch
+):
+    still = [texture(3, WIDTH, 180, 16)] * 13 + [texture(4, WIDTH, 180, 16)] * 9
+    video = Video(write_video(tmp_path / "still.mkv", still, fps=5, codec="ffv1"))
+    exact = [localizer.encode_pictures([frame.image]) for frame in video.frames(5.0)]
+    encode, batches = type(localizer).encode_pictures, []
+
+    def counting(self, pictures):
+        batches.append(len(pictures))
+        return encode(self, pictures)
+
+    monkeypatch.setattr(type(localizer), "encode_pictures", counting)
+    found = torch.cat(list(localizer.encoded(video, 0, 22)))
+    assert len(found) == 22 and batches == [4, 4, 4, 2]
+    assert torch.allclose(found.float(), torch.cat(exact).float(), atol=1e-2)
+    assert torch.equal(found[:4], found[4:8]) and torch.equal(found[8:12], found[:4])

@@ -23,7 +23,7 @@ from benchmarks.scale.simulate import (
     resampled,
     with_stragglers,
 )
-from lastseen.index.search import CANDIDATES
+from lastseen.search.run import CANDIDATES
 
 ROOT = Path(__file__).parents[1]
 SHAPE = (0.8, 1.0, 1.7)

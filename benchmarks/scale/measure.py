@@ -30,9 +30,10 @@ from benchmarks.scale.constants import SAMPLES
 from lastseen import Index, Localizer, Query
 from lastseen.clips import cut
 from lastseen.files import whole_file
-from lastseen.index.compact import CompactGrid, coarse_scores, query_vectors, representatives
+from lastseen.index.compact import CompactGrid, coarse_scores
 from lastseen.index.fine import FineFeatures
 from lastseen.index.small import SmallGrid
+from lastseen.search.ranking import query_vectors, representatives
 
 ASSETS = Path(lastseen.__file__).parent / "assets"
 SCHEMA = "lastseen/service-times@1"

@@ -85,7 +85,10 @@ def find(
         str | None,
         typer.Option(metavar="TIME", help="Search only before this: seconds of a video, or a date and time."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every occurrence, not just the last.")] = False,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="Every occurrence, not just the last; of VIDEO every frame is searched."),
+    ] = False,
     as_json: AsJson = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="OUT.jpg", help="Write the last moment, box drawn in.")
@@ -104,12 +107,15 @@ def find(
         list[str] | None,
         typer.Option("--in", metavar="NAME", help="Only this video of the index; repeatable."),
     ] = None,
-    exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Index: run the model on every frame.")
-    ] = False,
+    exhaustive: Annotated[bool, typer.Option("--exhaustive", help="Run the model on every frame.")] = False,
     candidates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Index: number of clips that the model searches first.")
-    ] = 24,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of clips that the model searches first (default: 24 of an index, 15 % of VIDEO).",
+        ),
+    ] = None,
     weights: Weights = None,
     paper: Paper = False,
     skip: Skip = None,
@@ -183,8 +189,9 @@ def find(
     if not asks_index:
         if date is not None:
             raise QueryError("--before takes seconds of the video; a date is for questions to the index")
+        how = {"exhaustive": exhaustive or all_, "candidates": candidates}
         said = _ask_video(
-            files[-1], request, localizer, second, outputs, all_, allow_truncated, quiet, not as_json
+            files[-1], request, localizer, second, how, outputs, all_, allow_truncated, quiet, not as_json
         )
         found = _tell(said, as_json, quiet)
     else:
@@ -211,6 +218,7 @@ def _ask_video(
     request: Request,
     open_model: Callable[[], Localizer],
     before: float | None,
+    options: dict[str, Any],
     outputs: Outputs,
     every: bool,
     allow_truncated: bool,
@@ -226,7 +234,7 @@ def _ask_video(
     localizer = open_model()
     with progress_bar(None, quiet) as bar:
         so_far = SoFar(bar, queries, tells_so_far)
-        answers = localizer.ask_many(video, list(queries.values()), bar, so_far.tell)
+        answers = localizer.ask_many(video, list(queries.values()), bar, so_far.tell, **options)
     things: list[dict[str, Any]] = []
     texts = []
     for name, answer in zip(queries, answers):

@@ -100,12 +100,13 @@ def add(
     ],
     folder: IndexFolder = None,
     keep: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="full|small|compact",
-            help="full: all features. small: in few bits, 1 GB an hour. compact: .5 GB; decodes again.",
+            metavar="small|full|compact",
+            help="small: all tokens in few bits, 1 GB an hour; the default, but for models that cannot. "
+            "full: exact, 14 GB. compact: .5 GB; decodes again.",
         ),
-    ] = "full",
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", help="The file is still being written: read on until it stops growing."),
@@ -150,7 +151,7 @@ def add(
 ) -> None:
     """Encode videos and keep their features.
 
-    Example: lastseen index walk.mp4 holiday/ --keep compact
+    Example: lastseen index walk.mp4 holiday/
 
     If it was stopped, the same command resumes. Videos that are in the index are skipped.
     """
@@ -161,8 +162,8 @@ def add(
     from lastseen.video.containers import head_of
     from lastseen.video.sources import is_live, without_password
 
-    if keep not in ("full", "small", "compact"):
-        raise IndexStoreError(f"--keep {keep}: choose full, small or compact")
+    if keep not in (None, "small", "full", "compact"):
+        raise IndexStoreError(f"--keep {keep}: choose small, full or compact")
     if ray is not None:
         refuse(ray, follow=follow, shard=shard, name=name, recorded=recorded)
         refuse(ray, keep_hours=keep_hours, minutes=minutes)
@@ -174,9 +175,9 @@ def add(
     if name is not None and len(sources) > 1:
         raise IndexStoreError("--name goes with one video")
     if keep == "compact" and any(is_live(source) for source in sources):
-        raise IndexStoreError(
-            "a stream cannot be decoded again, so it is kept in full: leave out --keep compact"
-        )
+        from lastseen.index.live import NOT_COMPACT
+
+        raise IndexStoreError(NOT_COMPACT)
     moment = None if recorded is None else parse_moment(recorded)[1]
     if recorded is not None and moment is None:
         raise IndexStoreError(f"--recorded {recorded}: expected a date and time like '2026-11-15 10:30'")
@@ -202,6 +203,7 @@ def add(
                         {**options, "progress": progress},
                         follow={"keep_hours": keep_hours, "settle_s": settle} if follow else None,
                         live={
+                            "keep": keep,
                             "name": name,
                             "keep_hours": keep_hours,
                             "minutes": minutes,

@@ -18,10 +18,11 @@ from lastseen.cluster.question import Question
 from lastseen.cluster.shards import Shards
 from lastseen.cluster.worker import AskWorker, ModelChoice, Ready
 from lastseen.errors import LastSeenError
-from lastseen.index.case import Draft, Outline
+from lastseen.index.case import Outline
 from lastseen.index.entry import IndexedVideo
 from lastseen.progress import LOCALIZED, SCORED, Tracker
 from lastseen.query import Query
+from lastseen.search.case import Draft
 
 ATTEMPTS = 3  # a question is asked again if a worker dies
 

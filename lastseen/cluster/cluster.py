@@ -51,7 +51,7 @@ class Cluster:
     def add(
         self,
         *videos: str | os.PathLike[str],
-        keep: str = FULL,
+        keep: str | None = None,
         allow_truncated: bool = False,
         report: Callable[[Outcome], None] | None = None,
         progress: Tell | None = None,
@@ -60,8 +60,8 @@ class Cluster:
         skipped. `report` is called with each outcome as it comes; one that failed says why."""
         from lastseen.cluster.indexing import Plan, index_sources
 
-        if keep not in (FULL, SMALL, COMPACT):
-            raise IndexStoreError(f"keep {keep}: choose full, small or compact")
+        if keep not in (None, FULL, SMALL, COMPACT):
+            raise IndexStoreError(f"keep {keep}: choose small, full or compact")
         sources, failed = sources_of([os.fspath(video) for video in videos])
         outcomes: list[Outcome] = []
 

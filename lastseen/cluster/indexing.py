@@ -63,7 +63,7 @@ class Plan:
 
     folder: str
     choice: ModelChoice
-    keep: str
+    keep: str | None
     allow_truncated: bool = False
     workers: int | None = None
 

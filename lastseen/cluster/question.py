@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from lastseen.answer import Answer
 from lastseen.cluster.shards import Held
 from lastseen.index.part import Part
-from lastseen.index.search import CANDIDATES, Each, Preliminary, search_parts
+from lastseen.index.search import Each, search_parts
 from lastseen.procedure import Procedure
 from lastseen.progress import Tell, Tracker
 from lastseen.query import Query
+from lastseen.search.run import CANDIDATES, Preliminary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lastseen.answer import Answer
-    from lastseen.index.case import Draft, Outline
+    from lastseen.index.case import Outline
     from lastseen.index.part import IndexPart
     from lastseen.localizer import Localizer
     from lastseen.model import EncodedQuery
     from lastseen.procedure import Procedure
     from lastseen.query import Query
+    from lastseen.search.case import Draft
 
 ADDED, KNOWN, REPAIRED, BUSY, FAILED = "added", "known", "repaired", "busy", "failed"
 ELSEWHERE = "elsewhere"  # begun in the shard of another worker, which lives: that one must finish it
@@ -123,7 +124,7 @@ class IndexWorker:
             pid=os.getpid(),
         )
 
-    def record(self, source: Source, name: str, keep: str, allow_truncated: bool) -> Outcome:
+    def record(self, source: Source, name: str, keep: str | None, allow_truncated: bool) -> Outcome:
         """Index a video, unless some shard has it; returns when its shard has committed it."""
         self._place = source.place
         try:
@@ -141,7 +142,7 @@ class IndexWorker:
             return Outcome(source=source, outcome=FAILED, name=name, error=str(error))
 
     def _recorded(
-        self, source: Source, path: Path, digest: str, name: str, keep: str, allow_truncated: bool
+        self, source: Source, path: Path, digest: str, name: str, keep: str | None, allow_truncated: bool
     ) -> Outcome:
         from lastseen.index.record import add_file
 

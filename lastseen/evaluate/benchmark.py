@@ -102,7 +102,9 @@ def answer_clip(
     """The best guess for each question, in pixels of the annotated frame size."""
     video = open_section(section)
     queries = [query_of(question, video, clip.fps) for question in questions]
-    guesses = [answer.shown[-1] for answer in localizer.at(clip.fps).ask_many(video, queries)]
+    guesses = [
+        answer.shown[-1] for answer in localizer.at(clip.fps).ask_many(video, queries, exhaustive=True)
+    ]
     scales = [to_annotated_px(question, video) for question in questions]
     return [
         replace(guess, boxes=tuple(box.scaled(*scale) for box in guess.boxes))

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from lastseen.box import Letterbox
-from lastseen.model import EncodedQuery, Model
+from lastseen.search.ranking import extent
 
 FRAME_BYTES = 27_000  # upper limit: an hour at 5 frames per second (18,000 frames) stays under 500 MB
 SCALE_BYTES = 2  # each token has a float16 scale; value = int8 code * scale
-QUERY_TOKENS = 64  # per view, at most; using all costs five times as much and selects nearly the same clips
 STEPS = 0.7548776662466927, 0.5698402909980532  # shift of the sampling grid from frame to frame
 
 
@@ -95,27 +94,6 @@ class CompactGrid:
         return vectors[number, :, rows[:, :, None], columns[:, None, :]].flatten(1, 2).float()
 
 
-@torch.inference_mode()
-def query_vectors(model: Model, view: EncodedQuery) -> Tensor:
-    """At most QUERY_TOKENS unit vectors [k, m] of a view"""
-    return representatives(model.query_vectors(view), QUERY_TOKENS)
-
-
-def representatives(vectors: Tensor, most: int) -> Tensor:
-    """Greedy facility-location subset of unit vectors [k, m]: at most `most` that represent all best."""
-    if len(vectors) <= most:
-        return vectors
-    similarity = (vectors @ vectors.T).clamp(min=0)
-    covered = torch.zeros_like(similarity[0])
-    chosen: list[int] = []
-    for _ in range(most):
-        gain = torch.maximum(similarity, covered).sum(1)
-        gain[chosen] = -1
-        chosen.append(int(gain.argmax()))
-        covered = torch.maximum(covered, similarity[chosen[-1]])
-    return vectors[chosen]
-
-
 def coarse_scores(
     grid: TokenGrid, packed: np.ndarray, first_frame: int, queries: Sequence[Tensor]
 ) -> np.ndarray:
@@ -128,9 +106,3 @@ def coarse_scores(
 def _places(cells: int, kept: int, shift: float) -> Tensor:
     """Indices of `kept` of `cells` cells, evenly spaced and shifted by `shift` times the spacing."""
     return ((torch.arange(kept) + shift) * (cells / kept)).floor().long().clamp(max=cells - 1)
-
-
-def extent(offset_px: int, content_px: int, canvas_px: int, cells: int) -> tuple[int, int]:
-    """The first cell that is not padding, and the number of such cells."""
-    first = math.floor(offset_px / canvas_px * cells)
-    return first, math.ceil((offset_px + content_px) / canvas_px * cells) - first

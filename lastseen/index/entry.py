@@ -19,7 +19,7 @@ from lastseen.video.dates import CONTAINER, FILE_TIME, SAID, believable, local
 
 FULL, SMALL, COMPACT = "full", "small", "compact"  # which features of a video are kept
 RECORDED, GROWING, LIVE = "file", "growing", "live"  # finished file, file being written, live stream
-TOKEN_BYTES = 96  # of a token in small features; as lastseen.model.token_basis, which loads torch
+BLOCK_BYTES = 384  # of 2 x 2 tokens in small features; as lastseen.model.token_basis, which loads torch
 MOST_FRAMES = 200_000_000  # over a year at 5 frames a second
 
 VIDEOS = """CREATE TABLE videos (
@@ -205,7 +205,7 @@ def _sizes_disagree(video: IndexedVideo) -> str:
     ):
         return f"frames of {video.fine_bytes} bytes do not hold features of {video.grid}"
     if video.compact_bytes is None or video.compact_bytes % (
-        TOKEN_BYTES if video.keep == SMALL else video.grid[0] + 2
+        BLOCK_BYTES if video.keep == SMALL else video.grid[0] + 2
     ):
         return f"tokens of {video.compact_bytes} bytes are not of features of {video.grid}"
     return ""

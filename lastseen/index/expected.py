@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from lastseen.index.case import LAST_STEPS, Draft, Outline
+from lastseen.index.case import Outline
 from lastseen.index.entry import IndexedVideo
 from lastseen.progress import (
     ENCODED,
@@ -20,6 +20,7 @@ from lastseen.progress import (
 )
 from lastseen.refine import Extend, Mask
 from lastseen.rule import Rule
+from lastseen.search.case import LAST_STEPS, Draft
 
 SCORING = "scoring"  # the task of going through the compact tokens
 ASSUMED_VIDEOS = 2  # in which the thing may have been seen, before anything is known

@@ -7,7 +7,7 @@ frames count as not searched.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lastseen.access import VideoFeatures
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.compact import TokenGrid
+from lastseen.index.compact import TokenGrid, coarse_scores
 from lastseen.index.entry import LIVE, SMALL, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.originals import check_unchanged
@@ -24,6 +24,7 @@ from lastseen.index.recorder import basis_of, token_grid
 from lastseen.index.small import SmallGrid
 from lastseen.index.soundness import Range, Soundness, in_words, joined, without
 from lastseen.localizer import Localizer
+from lastseen.progress import SCORED, Work
 from lastseen.video import Video
 
 PIECE_ROWS = 64  # read at a time by `pieces`
@@ -55,10 +56,45 @@ class FineFeatures:
         self._lost: list[Range] = []  # damaged, and the file is not there
         self._tokens_remade: list[Range] = []
 
+    # --- as lastseen.search takes it ---
+
+    @property
+    def key(self) -> str:
+        return str(self.video.id)
+
+    @property
+    def first(self) -> int:
+        return self.video.first
+
+    @property
+    def end(self) -> int:
+        return self.video.frames
+
+    @property
+    def began_at(self) -> float:
+        return self.video.began_at
+
+    @property
+    def unreadable(self) -> int:
+        return self.video.unreadable
+
     @property
     def stored(self) -> bool:
         """Whether features of all tokens are kept: else frames are encoded again."""
         return self._rows is not None
+
+    @property
+    def scoring_work(self) -> Work:
+        return Work({SCORED: self.end - self.first})
+
+    def coarse_scores(self, queries: Sequence[Tensor], did: Callable[[int], None]) -> np.ndarray:
+        parts = []
+        for start, end, tokens in self.token_pieces():
+            # Tokens that cannot be made again are of frames that cannot be searched either.
+            unknown = np.full((len(queries), end - start), -np.inf, np.float32)
+            parts.append(unknown if tokens is None else coarse_scores(self.grid, tokens, start, queries))
+            did(end - start)
+        return np.concatenate(parts, 1)
 
     def readable(self, start: int, end: int) -> list[Range]:
         """Which of the frames can be read: all, unless some are damaged and the file is not there."""

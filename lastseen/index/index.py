@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastseen.index.entry import FULL, IndexedVideo
+from lastseen.index.entry import IndexedVideo
 from lastseen.index.folder import IndexFolder
 
 if TYPE_CHECKING:
@@ -49,15 +49,16 @@ class Index(IndexFolder):
         self,
         video: Video | str | os.PathLike[str],
         *,
-        keep: str = FULL,
+        keep: str | None = None,
         name: str | None = None,
         recorded: float | None = None,
         progress: Tell | None = None,
     ) -> Recording:
         """Encode a video file, or resume an interrupted run; a video that is already indexed is skipped.
 
-        `keep`: "full" features; "small", all of them in few bits; or "compact", a few tokens per frame, where
-        the file is encoded again when a question needs it.
+        `keep`: "small", all features in few bits; "full"; or "compact", a few tokens per frame, where the
+        file is encoded again when a question needs it. By default small, or full if the model has no basis
+        for small ones.
         `recorded`: when its first frame was taken, in seconds since 1970; by default from its metadata.
         """
         from lastseen.index.record import add_file
@@ -116,7 +117,7 @@ class Index(IndexFolder):
         otherwise it runs on `candidates` clips first. `preliminary` is called with each name and the answers
         of the first pass.
         """
-        from lastseen.index.search import CANDIDATES, search
+        from lastseen.index.search import search
         from lastseen.query import as_query
 
         return search(
@@ -127,7 +128,7 @@ class Index(IndexFolder):
             before=before,
             every=every,
             exhaustive=exhaustive,
-            candidates=CANDIDATES if candidates is None else candidates,
+            candidates=candidates,
             progress=progress,
             preliminary=preliminary,
         )

@@ -9,16 +9,18 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from lastseen.errors import VideoError
-from lastseen.index.entry import FULL, LIVE
+from lastseen.errors import IndexStoreError, VideoError
+from lastseen.index.entry import COMPACT, LIVE
 from lastseen.index.folder import IndexFolder
 from lastseen.index.record import ADDED, Recording
-from lastseen.index.recorder import COMMIT_S, Recorder, drop_older
+from lastseen.index.recorder import COMMIT_S, Recorder, checked_keep, drop_older
 from lastseen.localizer import Localizer
 from lastseen.progress import READING, Progress, Tell
 from lastseen.video import Frame
 from lastseen.video.dates import SAID
 from lastseen.video.sources import LiveVideo, stream_key
+
+NOT_COMPACT = "a stream cannot be decoded again, so all its tokens are kept: leave out --keep compact"
 
 
 def record_live(
@@ -26,6 +28,7 @@ def record_live(
     localizer: Localizer,
     address: str,
     *,
+    keep: str | None = None,
     name: str | None = None,
     keep_hours: float | None = None,
     minutes: float | None = None,
@@ -39,6 +42,9 @@ def record_live(
     the stream fails, the frames so far are kept and `Recording.broke_off` gives the reason.
     """
     index.bind(localizer)
+    keep = checked_keep(localizer, keep)
+    if keep == COMPACT:
+        raise IndexStoreError(NOT_COMPACT)
     until = None if minutes is None else time.monotonic() + 60 * minutes
     with LiveVideo(address, localizer.fps, timeout_s=timeout_s) as live:
         frames = live.frames()
@@ -59,7 +65,7 @@ def record_live(
             duration_s=0.0,
             recorded_at=began,
             dated_by=SAID,
-            keep=FULL,  # a stream cannot be decoded again
+            keep=keep,
         )
         with index.writing(video):
             recorder = Recorder(index, localizer, video, commit_s=commit_s)

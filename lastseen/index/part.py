@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from lastseen.answer import Answer
-from lastseen.index.case import Case, Draft, Outline
-from lastseen.index.compact import coarse_scores, query_vectors
+from lastseen.index.case import Case, Outline
+from lastseen.index.compact import coarse_scores
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.fine import FineFeatures
 from lastseen.index.folder import IndexFolder
@@ -20,6 +20,8 @@ from lastseen.localizer import Localizer
 from lastseen.model import EncodedQuery
 from lastseen.progress import SCORED, Tracker
 from lastseen.query import Query
+from lastseen.search.case import Draft
+from lastseen.search.ranking import query_vectors
 
 
 class Part(Protocol):

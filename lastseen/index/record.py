@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastseen.errors import IndexStoreError, VideoError
-from lastseen.index.entry import FULL, GROWING, SMALL, IndexedVideo
+from lastseen.index.entry import GROWING, IndexedVideo
 from lastseen.index.folder import IndexFolder
 from lastseen.index.identity import growing_identity, sha256_of, size_and_mtime
 from lastseen.index.originals import checked_date, dates, doubted_date, entered, facts, known_by_path
-from lastseen.index.recorder import COMMIT_S, Recorder, basis_of, drop_older
+from lastseen.index.recorder import COMMIT_S, Recorder, checked_keep, drop_older
 from lastseen.index.repair import Repair, has_missing_files, is_sound, repair, repair_held
 from lastseen.localizer import Localizer
 from lastseen.progress import ENCODED, READING, Tell, Tracker
@@ -47,7 +47,7 @@ def add_file(
     localizer: Localizer,
     path: str | Path,
     *,
-    keep: str = FULL,
+    keep: str | None = None,
     name: str | None = None,
     recorded: float | None = None,
     allow_truncated: bool = False,
@@ -57,12 +57,12 @@ def add_file(
 ) -> Recording:
     """Encode a video file into the index, or resume an interrupted run.
 
-    One that is there already is repaired if it is damaged; without `check` only if files of it are missing.
+    `keep`: see `checked_keep`. A video that is there already is repaired if it is damaged; without `check`
+    only if files of it are missing.
     """
     checked_date(recorded)
     index.bind(localizer)
-    if keep == SMALL:
-        basis_of(localizer)  # without one it is refused at once
+    keep = checked_keep(localizer, keep)
     index.sweep()
     path = Path(path).absolute()
     check_kind(path)
@@ -108,7 +108,7 @@ def follow_file(
     localizer: Localizer,
     path: str | Path,
     *,
-    keep: str = FULL,
+    keep: str | None = None,
     name: str | None = None,
     recorded: float | None = None,
     keep_hours: float | None = None,
@@ -119,8 +119,7 @@ def follow_file(
     """As `add_file`, for a file that is still being written; ends when it stops growing."""
     checked_date(recorded)
     index.bind(localizer)
-    if keep == SMALL:
-        basis_of(localizer)  # without one it is refused at once
+    keep = checked_keep(localizer, keep)
     index.sweep()
     path = Path(path).absolute()
     check_kind(path)

@@ -205,6 +205,15 @@ def token_grid(localizer: Localizer, video: IndexedVideo, grid: tuple[int, ...])
     return CompactGrid.fitting(channels, rows, columns, letterbox)
 
 
+def checked_keep(localizer: Localizer, keep: str | None) -> str:
+    """Which features to keep; by default small ones if the model has a basis for them, else full ones. Small
+    ones without a basis are refused at once."""
+    if keep == SMALL:
+        basis_of(localizer)
+    exact = localizer.token_basis is None or localizer.procedure.reads_every_frame  # the paper's numbers
+    return keep or (FULL if exact else SMALL)
+
+
 def basis_of(localizer: Localizer) -> TokenBasis:
     """The model's basis for small features, or IndexStoreError."""
     if localizer.token_basis is None:

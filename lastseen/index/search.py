@@ -15,7 +15,7 @@ import numpy as np
 
 from lastseen.answer import Answer
 from lastseen.errors import IndexStoreError, QueryError
-from lastseen.index.case import Draft, Outline
+from lastseen.index.case import Outline
 from lastseen.index.entry import IndexedVideo
 from lastseen.index.expected import SCORING, Expected
 from lastseen.index.folder import IndexFolder
@@ -25,12 +25,18 @@ from lastseen.procedure import Procedure
 from lastseen.progress import LOCALIZED, SCORED, SEARCHING, Tell, Tracker
 from lastseen.query import Query
 from lastseen.rule import Rule
+from lastseen.search.case import Draft
+from lastseen.search.ranking import by_rank
+from lastseen.search.run import (
+    CANDIDATES,
+    LATER_ROUNDS,
+    Preliminary,
+    next_to_check,
+    ranked_drafts,
+    to_check,
+)
 
-CANDIDATES = 24  # clips of the whole index on which the exact model runs first, per query
-LATER_ROUNDS = 3  # rounds in which it runs on clips later than the last sighting so far
 ATTEMPTS = 5  # a recording that drops frames faster than they can be searched must not keep it going forever
-MAX_GUESSES = 4  # videos whose best guess is refined, if the thing was seen in none
-Preliminary = Callable[[str, list[Answer]], None]
 Clip = tuple[Outline, int]
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
@@ -44,7 +50,7 @@ def search(
     before: float | None = None,
     every: bool = False,
     exhaustive: bool = False,
-    candidates: int = CANDIDATES,
+    candidates: int | None = None,
     progress: Tell | None = None,
     preliminary: Preliminary | None = None,
 ) -> dict[str, list[Answer]]:
@@ -76,7 +82,7 @@ def search(
                 list(queries),
                 every=every,
                 exhaustive=exhaustive,
-                candidates=candidates,
+                candidates=candidates or CANDIDATES,
                 tracker=tracker,
                 preliminary=preliminary,
             )
@@ -151,7 +157,7 @@ class _Search:
 
     def answers(self) -> dict[str, list[Answer]]:
         """Refined by the steps that are left, phase by phase."""
-        leading = {name: _ranked(drafts, self.every) for name, drafts in self._drafts.items()}
+        leading = {name: ranked_drafts(drafts, self.every) for name, drafts in self._drafts.items()}
         self._expected.last_steps(leading)
         extended = {name: self._extended(name, [case for case, _ in leading[name]]) for name in leading}
         return {name: self._finished(name, cases) for name, cases in extended.items()}
@@ -257,16 +263,16 @@ class _Search:
 
     def _first_pass_done(self) -> None:
         for name, drafts in self._drafts.items():
-            self._expected.checks(name, drafts, _to_check(drafts, self.every))
+            self._expected.checks(name, drafts, to_check(drafts, self.every))
             if self._preliminary is not None:
-                answers = [draft.answer for _, draft in _ranked(drafts, self.every)]
+                answers = [draft.answer for _, draft in ranked_drafts(drafts, self.every)]
                 self._preliminary(name, [replace(answer, preliminary=True) for answer in answers])
 
     def _check(self, name: str) -> None:
         """Refine the leading draft until the leader is a refined one (`every`: all possible sightings)."""
         drafts = self._drafts[name]
         tried: set[Outline] = set()
-        while (case := _next_to_check(drafts, tried, self.every)) is not None:
+        while (case := next_to_check(drafts, tried, self.every)) is not None:
             tried.add(case)
             with self._expected.checking(name, case, drafts[case]):
                 drafts[case] = self._part[case.key].checked(name, case.key, self.every)
@@ -280,31 +286,6 @@ class _Search:
         return any(draft.answer.found and draft.seen_at >= time for draft in self._drafts[name].values())
 
 
-def _next_to_check(drafts: Mapping[Outline, Draft], tried: set[Outline], every: bool) -> Outline | None:
-    """The latest possible sighting, unless a later one is confirmed; if nothing was seen, the best guess."""
-    waiting = [case for case, draft in drafts.items() if case not in tried and not draft.zoomed]
-    confirmed = [
-        draft.seen_at for case, draft in drafts.items() if draft.answer.found and case not in waiting
-    ]
-    possible = [case for case in waiting if case.may_be_seen(drafts[case])]
-    if confirmed and not every:
-        possible = [case for case in possible if drafts[case].seen_at > max(confirmed)]
-    if possible:
-        return max(possible, key=lambda case: drafts[case].seen_at)
-    if confirmed or len(tried) >= MAX_GUESSES:
-        return None
-    guesses = {case: guess.score for case, draft in drafts.items() if (guess := draft.answer.best_guess)}
-    best = max(guesses, key=lambda case: guesses[case], default=None)
-    return best if best in waiting else None
-
-
-def _to_check(drafts: Mapping[Outline, Draft], every: bool) -> list[Outline]:
-    """Which drafts will be refined, as far as they tell before that."""
-    possible = [case for case, draft in drafts.items() if not draft.zoomed and case.may_be_seen(draft)]
-    first = _next_to_check(drafts, set(), every)
-    return possible if every and possible else [case for case in (first,) if case is not None]
-
-
 def _candidates(work: _Search) -> dict[str, list[Clip]]:
     """For each query the clips of all videos, highest rank first."""
     work.tracker.begin(SEARCHING, SCORING, SCORED, LOCALIZED)
@@ -313,35 +294,9 @@ def _candidates(work: _Search) -> dict[str, list[Clip]]:
         scores |= found
     work.tracker.finish(SEARCHING, SCORING)
     return {
-        name: _by_rank([(case, scores[name, case.key]) for case in cases])
+        name: [(cases[n], clip) for n, clip in by_rank(scores[name, case.key] for case in cases)]
         for name, cases in work.cases.items()
     }
-
-
-def _by_rank(scores: Sequence[tuple[Outline, np.ndarray]]) -> list[Clip]:
-    """Clips ordered by coarse score. A clip next to a better one has its rank number doubled, so that a thing
-    that is in view for minutes does not fill the list."""
-    clips: list[tuple[float, int, bool, Outline]] = []
-    for case, coarse in scores:
-        rim = np.pad(coarse, 1, constant_values=-np.inf)
-        is_peak = (coarse >= rim[:-2]) & (coarse > rim[2:])
-        clips += [(-score, clip, peak, case) for clip, (score, peak) in enumerate(zip(coarse, is_peak))]
-    by_score = sorted(clips, key=lambda clip: clip[0])
-    order = sorted(enumerate(by_score, 1), key=lambda place: place[0] * (1 if place[1][2] else 2))
-    return [(case, clip) for _, (_, clip, _, case) in order]
-
-
-def _ranked(drafts: Mapping[Outline, Draft], every: bool) -> list[tuple[Outline, Draft]]:
-    seen = sorted(
-        ((case, draft) for case, draft in drafts.items() if draft.answer.found),
-        key=lambda pair: -pair[1].seen_at,
-    )
-    if seen:
-        return seen if every else seen[:1]
-    guessed = [
-        (guess.score, case, draft) for case, draft in drafts.items() if (guess := draft.answer.best_guess)
-    ]
-    return [max(guessed, key=lambda guess: guess[0])[1:]] if guessed else []
 
 
 def _ended(video: IndexedVideo) -> float:

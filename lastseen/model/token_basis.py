@@ -1,8 +1,10 @@
-"""Unit vectors of patches in a few bits: a basis fitted to features, most digits where they vary most.
+"""Unit vectors of patches in few bits, four neighbours together, most bits where they vary most.
 
-    vector [384] --minus the mean, along the axes--> 96 numbers of 4 bits, 192 of 2 bits --> 96 bytes
+    2 x 2 vectors [2, 2, c] --minus the mean, along the axes--> [2, 2, a] --sums and differences--> [4, a]
+        --as many bits as each of these numbers deserves--> 384 bytes
 
-Axes are the principal axes of features of many pictures, so that the first ones hold most of what differs.
+Axes are the principal axes of features of many pictures. Neighbouring patches are alike, so that their sum
+takes most of the bits and their differences few.
 """
 
 from __future__ import annotations
@@ -11,75 +13,128 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FOUR_BITS, TWO_BITS = 96, 192  # axes with numbers of so many bits
-AXES = FOUR_BITS + TWO_BITS
-TOKEN_BYTES = (4 * FOUR_BITS + 2 * TWO_BITS) // 8
-# Steps of the best uniform quantisers of a normal distribution, in standard deviations.
-STEP_OF_16, STEP_OF_4 = 0.335, 0.996
+SIDE = 2  # patches of a block on each side
+BANDS = SIDE * SIDE  # sums and differences of a block's patches
+BLOCK_BYTES = 384
+MOST_BITS = 6  # of a number
+# Of a uniform quantiser of a normal distribution, by bits: the best step in standard deviations, and the
+# share of the variance that is lost.
+STEPS = (0.0, 1.596, 0.996, 0.586, 0.335, 0.188, 0.104)
+LOST = (1.0, 0.3634, 0.1188, 0.03744, 0.01154, 0.00349, 0.00104)
+# Patches (top left, top right, bottom left, bottom right) to bands and back.
+SUMS = ((0.5, 0.5, 0.5, 0.5), (0.5, -0.5, 0.5, -0.5), (0.5, 0.5, -0.5, -0.5), (0.5, -0.5, -0.5, 0.5))
 
 
 @dataclass(frozen=True, eq=False)
 class TokenBasis:
-    """| mean       | [c]       of the vectors                       |
-    | axes       | [c, AXES] orthonormal, by descending variance  |
-    | deviations | [AXES]    standard deviations along the axes   |
+    """| mean       | [c]        of the vectors                                |
+    | axes       | [c, a]     orthonormal, by descending variance           |
+    | deviations | [BANDS, a] standard deviations of the bands along them   |
+    | padding    | [2, d, c]  of patches before and after the picture, by their distance from it |
     """
 
     mean: Tensor
     axes: Tensor
     deviations: Tensor
+    padding: Tensor
 
     @classmethod
-    def fitted(cls, mean: Tensor, covariance: Tensor) -> TokenBasis:
-        """From the mean [c] and covariance [c, c] of vectors."""
-        variances, axes = torch.linalg.eigh(covariance.double())
-        variances, axes = variances.flip(0)[:AXES], axes.flip(1)[:, :AXES]  # eigh's ascend
-        return cls(mean.float(), axes.float().contiguous(), variances.clamp(min=1e-12).sqrt().float())
+    def fitted(cls, mean: Tensor, covariance: Tensor, padding: Tensor) -> TokenBasis:
+        """From the mean [4 c] and covariance [4 c, 4 c] of blocks' vectors, patch by patch, and the mean
+        vectors of padding [2, d, c]."""
+        channels = len(mean) // BANDS
+        of_pairs = covariance.double().view(BANDS, channels, BANDS, channels)
+        own = torch.stack([of_pairs[patch, :, patch] for patch in range(BANDS)]).mean(0)
+        axes = torch.linalg.eigh(own)[1].flip(1)  # eigh's ascend
+        sums = torch.tensor(SUMS, dtype=torch.float64)
+        of_bands = torch.einsum("bp,pcqd,bq->bcd", sums, of_pairs, sums)
+        variances = torch.einsum("ca,bcd,da->ba", axes, of_bands, axes).clamp(min=1e-12)
+        return cls(
+            mean=mean.view(BANDS, channels).mean(0).float(),
+            axes=axes.float().contiguous(),
+            deviations=variances.sqrt().float().contiguous(),
+            padding=F.normalize(padding.float(), dim=-1),
+        )
 
     @cached_property
     def fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for part in (self.mean, self.axes, self.deviations):
+        for part in (self.mean, self.axes, self.deviations, self.padding):
             digest.update(part.cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, vectors: Tensor) -> Tensor:
-        """Unit vectors [.., c] -> [.., TOKEN_BYTES] uint8"""
+    def encode(self, vectors: Tensor) -> np.ndarray:
+        """Unit vectors [.., BANDS, c], a block's patches row by row -> [.., BLOCK_BYTES] uint8"""
         device = vectors.device
-        numbers = (vectors - self.mean.to(device)) @ self.axes.to(device) / self._steps(vectors)
-        four = (numbers[..., :FOUR_BITS].floor() + 8).clamp(0, 15).to(torch.uint8)
-        two = (numbers[..., FOUR_BITS:].floor() + 2).clamp(0, 3).to(torch.uint8)
-        low, high = four.chunk(2, -1)
-        quarters = two.chunk(4, -1)
-        together = quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
-        return torch.cat([low | high << 4, together], -1)
+        along = (vectors - self.mean.to(device)) @ self.axes.to(device)
+        bands = torch.einsum("bp,...pa->...ba", self._sums(device), along).flatten(-2)
+        kept = bands[..., self._order.to(device)] / self._steps.to(device)
+        codes = (kept.floor() + self._half.to(device)).clamp(min=0).minimum(2 * self._half.to(device) - 1)
+        whole = codes.to(torch.uint8).cpu().numpy()
+        planes = [whole[..., :count] >> bit & 1 for bit, count in enumerate(self._counts)]
+        return np.packbits(np.concatenate(planes, -1), axis=-1)
 
-    def numbers(self, codes: Tensor) -> Tensor:
-        """[.., TOKEN_BYTES] uint8 -> [.., AXES] coordinates along the axes"""
-        four, two = codes[..., : FOUR_BITS // 2], codes[..., FOUR_BITS // 2 :]
-        parts = [(four & 15).float() - 7.5, (four >> 4).float() - 7.5]
-        parts += [(two >> shift & 3).float() - 1.5 for shift in (0, 2, 4, 6)]
-        return torch.cat(parts, -1).mul_(self._steps(codes))
+    def numbers(self, packed: np.ndarray) -> Tensor:
+        """[.., BLOCK_BYTES] uint8 -> [.., BANDS, a] coordinates of the block's patches along the axes"""
+        bits, at = np.unpackbits(packed, axis=-1), 0
+        codes = np.zeros((*packed.shape[:-1], self._counts[0]), np.uint8)
+        for bit, count in enumerate(self._counts):
+            codes[..., :count] |= bits[..., at : at + count] << bit
+            at += count
+        kept = (torch.from_numpy(codes).float() - (self._half - 0.5)) * self._steps
+        bands = torch.zeros(*kept.shape[:-1], self.deviations.numel())
+        bands[..., self._order] = kept
+        sums = self._sums(kept.device)
+        return torch.einsum("bp,...ba->...pa", sums, bands.view(*kept.shape[:-1], BANDS, -1))
 
-    def decode(self, codes: Tensor) -> Tensor:
-        """[.., TOKEN_BYTES] uint8 -> unit vectors [.., c]"""
-        device = codes.device
-        return F.normalize(self.numbers(codes) @ self.axes.T.to(device) + self.mean.to(device), dim=-1)
+    def decode(self, packed: np.ndarray) -> Tensor:
+        """[.., BLOCK_BYTES] uint8 -> unit vectors [.., BANDS, c]"""
+        return F.normalize(self.numbers(packed) @ self.axes.T + self.mean, dim=-1)
 
-    def cosines(self, codes: Tensor, vectors: Tensor) -> Tensor:
-        """[.., TOKEN_BYTES] uint8, unit vectors [k, c] -> [.., k], as `decode` would give them, for less"""
+    def cosines(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
+        """[.., BLOCK_BYTES] uint8, unit vectors [k, c] -> [.., BANDS, k], as `decode` would give them, for
+        less"""
         axes, mean = self.axes.to(vectors.device), self.mean.to(vectors.device)
-        numbers = self.numbers(codes)
+        numbers = self.numbers(packed).to(vectors.device)
         along = numbers @ torch.cat([axes.T @ vectors.T, (axes.T @ mean)[:, None]], 1)
         length = (mean @ mean + 2 * along[..., -1:] + numbers.square().sum(-1, keepdim=True)).sqrt()
         return (along[..., :-1] + vectors @ mean) / length
 
-    def _steps(self, like: Tensor) -> Tensor:
-        """[AXES] the quantiser's step along each axis"""
-        steps = torch.full((AXES,), STEP_OF_16)
-        steps[FOUR_BITS:] = STEP_OF_4
-        return (steps * self.deviations.cpu()).to(like.device)
+    @cached_property
+    def _bits(self) -> Tensor:
+        """[BANDS * a] for each number: each further bit goes where it saves most of what is lost."""
+        variances = self.deviations.double().cpu().flatten().square()
+        lost = torch.tensor(LOST, dtype=torch.float64)
+        saved = (variances[:, None] * (lost[:-1] - lost[1:])).flatten()
+        chosen = torch.sort(saved, descending=True, stable=True)[1][: 8 * BLOCK_BYTES]
+        return torch.bincount(chosen // MOST_BITS, minlength=len(variances))
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """The numbers that have bits, those with most of them first."""
+        order = torch.sort(self._bits, descending=True, stable=True)[1]
+        return order[: int((self._bits > 0).sum())]
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """How many numbers have a first, a second, .. bit."""
+        counts = [int((self._bits > bit).sum()) for bit in range(MOST_BITS)]
+        return [count for count in counts if count]
+
+    @cached_property
+    def _steps(self) -> Tensor:
+        bits = self._bits[self._order]
+        return torch.tensor(STEPS)[bits] * self.deviations.cpu().flatten()[self._order]
+
+    @cached_property
+    def _half(self) -> Tensor:
+        """Half the number of levels."""
+        return 2.0 ** (self._bits[self._order] - 1)
+
+    def _sums(self, device: torch.device) -> Tensor:
+        return torch.tensor(SUMS, device=device)

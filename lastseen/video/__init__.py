@@ -15,7 +15,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ class Frame:
     time_s: float
     image: np.ndarray  # [H, W, 3] uint8 RGB, upright
     readable: bool = True  # False: what was on display then cannot be decoded; the image is an earlier one
+    lost_before: int = 0  # samples left out since the frame before (`every`) that cannot be decoded
 
 
 class Video:
@@ -85,19 +86,26 @@ class Video:
         return max(1, _samples_before(self.duration_s, fps))
 
     def frames(
-        self, fps: float = 5.0, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
+        self,
+        fps: float = 5.0,
+        start_s: float = 0.0,
+        end_s: float | None = None,
+        *,
+        ahead: int = 0,
+        every: int = 1,
     ) -> Generator[Frame, None, None]:
         """The samples n with start_s <= n / fps < end_s, decoded one at a time.
 
         Numbers do not depend on `start_s`: parts read one by one join to the whole. A frame is repeated
         if the video is slower than `fps` or pauses. Up to `ahead` frames are decoded, by other threads,
-        before they are asked for.
+        before they are asked for. With `every`, of each so many samples only the first is returned, and the
+        last of all; the others are decoded, but not converted.
         """
         stop = self.frame_count(fps)
         if end_s is not None and end_s < self.duration_s:
             stop = _samples_before(end_s, fps)
         numbers = range(_samples_before(min(start_s, self.duration_s), fps), stop)
-        return self._frames(numbers, fps, ahead)
+        return self._frames(numbers, fps, ahead) if every == 1 else self._some(numbers, fps, ahead, every)
 
     def frame_at(self, time_s: float) -> Frame:
         """The frame on display at one moment, found by seeking; its index is 0."""
@@ -111,6 +119,25 @@ class Video:
         with closing(self._images((n / fps for n in numbers), ahead)) as images:
             for n, (image, readable) in zip(numbers, images):
                 yield Frame(n, n / fps, image, readable)
+
+    def _some(self, numbers: range, fps: float, ahead: int, every: int) -> Generator[Frame, None, None]:
+        def chosen() -> Generator[tuple[VideoFrame, int, bool, int], None, None]:
+            left, lost = iter(numbers), 0
+            with closing(self._shown(n / fps for n in numbers)) as shown:
+                for frame, times, readable in shown:
+                    for n in islice(left, times):
+                        if n % every == 0 or n == numbers[-1]:
+                            yield frame, n, readable, lost
+                            lost = 0
+                        else:
+                            lost += not readable
+
+        def converted(item: tuple[VideoFrame, int, bool, int]) -> Frame:
+            frame, n, readable, lost = item
+            return Frame(n, n / fps, self._file.upright(frame), readable, lost)
+
+        # One worker: a frame that is on display for long may be converted several times.
+        yield from done_ahead(chosen(), converted, depth=max(1, ahead), workers=1)
 
     def _images(
         self, times_s: Iterable[float], ahead: int = 0

@@ -21,7 +21,7 @@ class Unreadable:
         return self.count > MOST_UNREADABLE * self.samples
 
     def add(self, frame: Frame) -> None:
-        self.count += not frame.readable
+        self.count += frame.lost_before + (not frame.readable)
         if self.is_most and not self.video.allow_truncated:
             raise VideoError(
                 f"{self.video.path}: more than half of it cannot be decoded; "

@@ -12,10 +12,10 @@ from scenes import box_at, quick_localizer, thing, write_scene
 from lastseen.box import Letterbox
 from lastseen.index import Index
 from lastseen.index.answers import answers_dict, answers_text
-from lastseen.index.search import MAX_GUESSES, _next_to_check
 from lastseen.query import Query
 from lastseen.refine import Zoom
 from lastseen.refine.window import Window
+from lastseen.search.run import MAX_GUESSES, next_to_check
 from lastseen.sighting import Evidence, Sighting
 from lastseen.video import Video
 
@@ -233,7 +233,7 @@ class Case:
 
 def checked(cases: list[Case], every: bool = False) -> list[int]:
     drafts, tried, order = dict(zip(cases, cases)), set(), []
-    while (case := _next_to_check(drafts, tried, every)) is not None:
+    while (case := next_to_check(drafts, tried, every)) is not None:
         tried.add(case)
         order.append(cases.index(case))
         drafts[case] = case.then or case

@@ -140,3 +140,10 @@ def test_a_picture_of_the_thing_is_not_taken_from_a_moment_that_cannot_be_decode
     assert not video.frame_at(2.0).readable and video.frame_at(0.5).readable
     with pytest.raises(QueryError, match=r"at 2 s cannot be decoded; choose another moment"):
         Query.from_video(video, 2.0, Box(0, 0, 30, 30))
+
+
+def test_samples_that_are_left_out_are_counted_too(tmp_path: Path) -> None:
+    path = damaged(tmp_path / "v.mp4", 60, 190)
+    lost = sum(not frame.readable for frame in samples(path))
+    some = list(Video(path).frames(5, every=3))
+    assert sum(frame.lost_before + (not frame.readable) for frame in some) == lost > 10

@@ -232,3 +232,15 @@ def test_sound_that_lasts_longer_than_the_pictures_is_no_damage(tmp_path: Path) 
     path = write_streams(tmp_path / "v.mkv", pictures(25), sound_s=5.0)
     assert Video(path).duration_s == pytest.approx(1.0)
     assert numbers(Video(path)) == [0, 5, 10, 15, 20]
+
+
+def test_of_several_samples_one_is_converted_and_the_last_of_all(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "v.mp4", pictures(100))
+    every = list(Video(path).frames(5))
+    some = list(Video(path).frames(5, every=3))
+    assert [frame.index for frame in some] == [0, 3, 6, 9, 12, 15, 18, 19]
+    for frame in some:
+        assert frame.time_s == every[frame.index].time_s and frame.readable and not frame.lost_before
+        np.testing.assert_array_equal(frame.image, every[frame.index].image)
+    slow = write_video(tmp_path / "slow.mp4", pictures(4), fps=1)
+    assert [number_in(frame.image) for frame in Video(slow).frames(5, every=4)] == [0, 0, 1, 2, 3, 3]
