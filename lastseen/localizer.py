@@ -27,7 +27,8 @@ from lastseen.refine.plan import RefinementPlan, phases
 from lastseen.refine.step import Scale
 from lastseen.rule import Rule
 from lastseen.runner import ModelRunner, SoFar
-from lastseen.search.run import Search
+from lastseen.search.part import SourcePart
+from lastseen.search.run import search_parts
 from lastseen.search.source import EndsEarly, FileSource
 from lastseen.seen_so_far import SeenSoFar
 from lastseen.sighting import Confidence, Evidence
@@ -218,21 +219,28 @@ class Localizer(ModelRunner):
                     preliminary(answer)
 
         def predictions() -> list[FramePredictions]:
-            return [search.cases[name][0].predictions() for name in queries]
+            return [case.predictions() for of_name in part.cases.values() for case in of_name.values()]
 
-        search = Search(
+        part = SourcePart(
             here,
             queries,
             {name: here.encode_query(query) for name, query in queries.items()},
             [FileSource(here, video, end, COARSE_STEP)],
             lambda _, query: self.frames_searched(video, query),
-            tracker=tracker,
-            preliminary=tell,
+            tracker,
             after_clip=None if so_far is None else lambda: so_far(predictions),
         )
-        search.run_on_candidates(count)
-        found = search.answers()
-        return [found[name][0][1] for name in queries]
+        found = search_parts(
+            [part],
+            self.procedure,
+            list(queries),
+            every=False,
+            exhaustive=False,
+            candidates=count,
+            tracker=tracker,
+            preliminary=tell,
+        )
+        return [found[name][0] for name in queries]
 
     def _exhaustive(
         self,

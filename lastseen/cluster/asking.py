@@ -1,5 +1,5 @@
 """Ask all shards at once: each computes on its worker, and what is decided over all of them is decided here,
-by the code that asks one index (`lastseen.index.search`), so that the answer is the same."""
+by the code that asks one index (`lastseen.search`), so that the answer is the same."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from lastseen.cluster.question import Question
 from lastseen.cluster.shards import Shards
 from lastseen.cluster.worker import AskWorker, ModelChoice, Ready
 from lastseen.errors import LastSeenError
-from lastseen.index.case import Outline
-from lastseen.index.entry import IndexedVideo
 from lastseen.progress import LOCALIZED, SCORED, Tracker
 from lastseen.query import Query
-from lastseen.search.case import Draft
+from lastseen.search.outline import Draft, Outline, SourceFacts
 
 ATTEMPTS = 3  # a question is asked again if a worker dies
 
@@ -35,15 +33,15 @@ class RemotePart:
     ) -> None:
         self._machines, self._worker, self.shard = machines, worker, shard
         self._queries, self._counting = queries, counting
-        self.videos: dict[str, IndexedVideo] = {}
+        self.sources: dict[str, SourceFacts] = {}
         self.outlines: dict[str, list[Outline]] = {}
 
     def open(self, ids: Collection[int], queries: Any, encoded: Any, before: float | None) -> None:
-        self.videos, self.outlines = self._call("open", ids, queries, encoded, before)
+        self.sources, self.outlines = self._call("open", ids, queries, encoded, before)
 
     def clip_scores(self) -> dict[tuple[str, str], np.ndarray]:
         found: dict[tuple[str, str], np.ndarray] = self._call("clip_scores")
-        self._counting.did(SCORED, sum(video.frames - video.first for video in self.videos.values()))
+        self._counting.did(SCORED, sum(source.end - source.first for source in self.sources.values()))
         return found
 
     def run(self, name: str, chosen: Mapping[str, Collection[int]], every: bool) -> dict[str, Draft]:
@@ -55,8 +53,8 @@ class RemotePart:
 
     def run_on_all_frames(self, key: str, names: Sequence[str], every: bool) -> dict[str, Draft]:
         made: dict[str, Draft] = self._call("run_on_all_frames", key, names, every)
-        video = self.videos[key]
-        self._counting.did(LOCALIZED, (video.frames - video.first) * len(names))
+        source = self.sources[key]
+        self._counting.did(LOCALIZED, (source.end - source.first) * len(names))
         return {name: self._complete(name, draft) for name, draft in made.items()}
 
     def checked(self, name: str, key: str, every: bool) -> Draft:

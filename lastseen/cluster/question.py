@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from lastseen.answer import Answer
 from lastseen.cluster.shards import Held
-from lastseen.index.part import Part
-from lastseen.index.search import Each, search_parts
+from lastseen.index.search import check_any_asked
 from lastseen.procedure import Procedure
 from lastseen.progress import Tell, Tracker
 from lastseen.query import Query
-from lastseen.search.run import CANDIDATES, Preliminary
+from lastseen.search.part import Part
+from lastseen.search.run import CANDIDATES, Each, Preliminary, search_parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class Question:
     def search(
         self, parts: Sequence[Part], procedure: Procedure, tracker: Tracker, each: Each = map
     ) -> dict[str, list[Answer]]:
+        check_any_asked(parts)
         return search_parts(
             parts,
             procedure,

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lastseen.answer import Answer
-    from lastseen.index.case import Outline
-    from lastseen.index.part import IndexPart
+    from lastseen.index.fine import FineFeatures
     from lastseen.localizer import Localizer
     from lastseen.model import EncodedQuery
     from lastseen.procedure import Procedure
     from lastseen.query import Query
-    from lastseen.search.case import Draft
+    from lastseen.search.outline import Draft, Outline, SourceFacts
+    from lastseen.search.part import SourcePart
 
 ADDED, KNOWN, REPAIRED, BUSY, FAILED = "added", "known", "repaired", "busy", "failed"
 ELSEWHERE = "elsewhere"  # begun in the shard of another worker, which lives: that one must finish it
@@ -226,7 +226,7 @@ class AskWorker:
 
     def __init__(self, folder: str, choice: ModelChoice) -> None:
         self._folder, self._choice = folder, choice
-        self._parts: dict[str, IndexPart] = {}
+        self._parts: dict[str, SourcePart[FineFeatures]] = {}
         self._fetched = tempfile.TemporaryDirectory(prefix="lastseen-")
 
     def begin(self) -> Ready:
@@ -247,14 +247,14 @@ class AskWorker:
         queries: Mapping[str, Query],
         encoded: Mapping[str, Sequence[EncodedQuery]],
         before: float | None,
-    ) -> tuple[dict[str, IndexedVideo], dict[str, list[Outline]]]:
+    ) -> tuple[dict[str, SourceFacts], dict[str, list[Outline]]]:
         device = self._localizer.device
         here = {name: [view.to(device) for view in views] for name, views in encoded.items()}
         index, folder = opened_shard(self._folder, shard), Path(self._fetched.name)
         part = self._parts[shard] = opened_part(
             self._localizer, queries, here, before, index, ids, folder=folder, tracker=Tracker()
         )
-        return part.videos, part.outlines
+        return part.sources, part.outlines
 
     def clip_scores(self, shard: str) -> dict[tuple[str, str], np.ndarray]:
         return self._parts[shard].clip_scores()
@@ -298,14 +298,14 @@ def opened_part(
     *,
     folder: Path,
     tracker: Tracker,
-) -> IndexPart:
+) -> SourcePart[FineFeatures]:
     """Some videos of a shard, as part of a search; `folder` is for copies of videos that are at addresses."""
-    from lastseen.index.part import IndexPart
+    from lastseen.index.part import part_of_index
 
     index.bind(localizer)
     videos = [video for video in index.videos() if video.id in ids and video.frames > video.first]
     original = partial(_original, index, folder)
-    return IndexPart(index, localizer, queries, encoded, videos, before, tracker, original)
+    return part_of_index(index, localizer, queries, encoded, videos, before, tracker, original)
 
 
 def _original(index: Index, folder: Path, video: IndexedVideo) -> Path:

@@ -60,7 +60,11 @@ class FineFeatures:
 
     @property
     def key(self) -> str:
-        return str(self.video.id)
+        return f"{self.index.folder}:{self.video.id}"
+
+    @property
+    def place(self) -> str:
+        return self.video.source
 
     @property
     def first(self) -> int:

@@ -7,7 +7,7 @@ and their features are the same. Frames on which the model did not run have logi
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,38 +16,13 @@ from lastseen.access import VideoAccess
 from lastseen.answer import Answer
 from lastseen.errors import VideoError
 from lastseen.model import EncodedQuery
-from lastseen.progress import Work
 from lastseen.query import Query
 from lastseen.refine import Extend, Mask, Zoom
-from lastseen.refine.plan import expected
-from lastseen.refine.step import Scale
-from lastseen.rule import Rule
 from lastseen.runner import ModelRunner
+from lastseen.search.outline import LAST_STEPS, Draft, Outline, SourceFacts
 from lastseen.search.source import Source
 from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
-
-MIN_THRESHOLD_RATIO = 0.4  # best guesses above this share of the threshold are refined: they may pass then
-# Run on the final answer only: they change the extent or the boxes of sightings, not whether there are any.
-LAST_STEPS = frozenset({Extend.name, Mask.name})
-
-
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """The provisional answer for one video."""
-
-    answer: Answer
-    evidence: Evidence
-    began_at: float  # of the video, in seconds since 1970 if that is known
-
-    @property
-    def zoomed(self) -> bool:
-        return Zoom.name in self.answer.steps
-
-    @property
-    def seen_at(self) -> float:
-        """When the thing was last seen, or guessed to be."""
-        return self.began_at + (self.answer.shown[-1].end if self.answer.shown else 0.0)
 
 
 def no_predictions(frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,12 +43,6 @@ def _with_neighbours_boxes(boxes: np.ndarray, logits: np.ndarray) -> np.ndarray:
     return np.asarray(boxes[there[nearer]])
 
 
-def may_be_seen(draft: Draft, rule: Rule) -> bool:
-    guess = draft.answer.best_guess
-    least = MIN_THRESHOLD_RATIO * rule.confidence.threshold
-    return draft.answer.found or (guess is not None and guess.score >= least)
-
-
 class Case:
     def __init__(
         self, localizer: ModelRunner, source: Source, query: Query, encoded: list[EncodedQuery], end: int
@@ -85,6 +54,15 @@ class Case:
         self.clips = [
             (start, start + len(rows), start + first, start + last) for start, rows, first, last in cut
         ]
+        self.outline = Outline(
+            source=SourceFacts.of(source),
+            end=end,
+            clips=self.clips,
+            rule=localizer.rule,
+            fps=localizer.fps,
+            clip_length=localizer.model.clip_length,
+            batch=localizer.batch,
+        )
         self.done: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # boxes and logits by clip
         self._of_all_frames: FramePredictions | None = None
         # The ends of a track are final once the model ran on this many frames on either side.
@@ -141,10 +119,6 @@ class Case:
         """Whether the model ran on any frame."""
         return any(np.isfinite(logits).any() for _, logits in self.done.values())
 
-    def clip_end(self, clip: int) -> float:
-        """When the clip ends, in seconds since 1970."""
-        return self.source.began_at + (self.first + self.clips[clip][3]) / self.localizer.fps
-
     # --- the answer ---
 
     def unrefined(self) -> Draft:
@@ -193,16 +167,6 @@ class Case:
     @staticmethod
     def _left_out(draft: Draft) -> frozenset[str]:
         return frozenset() if draft.zoomed else frozenset({Zoom.name})
-
-    def work(self, evidence: Evidence | None, steps: Collection[str]) -> Work:
-        """What the named refinement steps are expected to take; None: before the first pass."""
-        localizer = self.localizer
-        scale = Scale(self.end - self.first, localizer.model.clip_length, localizer.batch, self.source.stored)
-        chosen = [step for step in localizer.rule.refinement if step.name in steps]
-        return expected(chosen, evidence, localizer.rule.extract, scale)
-
-    def may_be_seen(self, draft: Draft) -> bool:
-        return may_be_seen(draft, self.localizer.rule)
 
     def _draft(self, skip: Collection[str]) -> Draft:
         predictions = self.predictions()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from lastseen.progress import (
@@ -18,8 +18,7 @@ from lastseen.progress import (
 )
 from lastseen.refine import Extend, Mask
 from lastseen.rule import Rule
-from lastseen.search.case import LAST_STEPS, Case, Draft
-from lastseen.search.source import Source
+from lastseen.search.outline import LAST_STEPS, Draft, Outline, SourceFacts
 
 SCORING = "scoring"  # the task of giving every frame a coarse score
 ASSUMED_VIDEOS = 2  # in which the thing may have been seen, before anything is known
@@ -29,7 +28,7 @@ class Expected:
     """Tasks: the first pass; then checking, extending and measuring, each by name and video."""
 
     def __init__(
-        self, tracker: Tracker, rule: Rule, cases: Mapping[str, Sequence[Case]], every: bool
+        self, tracker: Tracker, rule: Rule, cases: Mapping[str, Sequence[Outline]], every: bool
     ) -> None:
         self.tracker, self.cases = tracker, cases
         steps = {step.name for step in rule.refinement}
@@ -40,7 +39,7 @@ class Expected:
 
     # --- the first pass ---
 
-    def clips(self, sources: Sequence[Source], count: int) -> None:
+    def clips(self, sources: Iterable[SourceFacts], count: int) -> None:
         """Coarse scores of all frames, and then `count` clips for each name."""
         self.tracker.plan(SEARCHING, SCORING, sum((source.scoring_work for source in sources), Work()))
         for name, cases in self.cases.items():
@@ -68,15 +67,29 @@ class Expected:
         stored = all(case.source.stored for case in cases)
         return Work({LOCALIZED: frames, ENCODED: 0 if stored else frames})
 
+    def all_frames(self, key: str) -> None:
+        """Every frame of a video."""
+        cases = [case for of_name in self.cases.values() for case in of_name if case.key == key]
+        localized = sum(case.frames for case in cases)
+        sources = [case.source for case in cases]
+        encoded = max((source.end - source.first for source in sources if not source.stored), default=0)
+        self.tracker.plan(SEARCHING, key, {LOCALIZED: localized, ENCODED: encoded})
+
+    def begin_all_frames(self, key: str) -> None:
+        self.tracker.begin(SEARCHING, key, LOCALIZED)
+
+    def end_all_frames(self, key: str) -> None:
+        self.tracker.finish(SEARCHING, key)
+
     # --- refinement ---
 
-    def checks(self, name: str, drafts: Mapping[Case, Draft], chosen: Sequence[Case]) -> None:
+    def checks(self, name: str, drafts: Mapping[Outline, Draft], chosen: Sequence[Outline]) -> None:
         """After the first pass: these drafts will be checked, and probably extended and measured."""
         for case in self.cases[name]:
             self._drop(name, case)
         self._checks(name, {case: drafts[case] for case in chosen})
 
-    def last_steps(self, leading: Mapping[str, Sequence[tuple[Case, Draft]]]) -> None:
+    def last_steps(self, leading: Mapping[str, Sequence[tuple[Outline, Draft]]]) -> None:
         """After the checks: these drafts are the answers."""
         for name, cases in self.cases.items():
             for case in cases:
@@ -85,33 +98,33 @@ class Expected:
                 self._last_steps(name, case, draft)
 
     @contextmanager
-    def checking(self, name: str, case: Case, draft: Draft) -> Iterator[None]:
+    def checking(self, name: str, case: Outline, draft: Draft) -> Iterator[None]:
         self.tracker.plan(LOOKING_CLOSER, _check(name, case), case.work(draft.evidence, self._check_steps))
         yield from self._task(LOOKING_CLOSER, _check(name, case), ENCODED, LOCALIZED)
 
     @contextmanager
-    def extending(self, name: str, case: Case) -> Iterator[None]:
+    def extending(self, name: str, case: Outline) -> Iterator[None]:
         yield from self._task(LOOKING_CLOSER, _extend(name, case), ENCODED, LOCALIZED)
 
     @contextmanager
-    def measuring(self, name: str, case: Case) -> Iterator[None]:
+    def measuring(self, name: str, case: Outline) -> Iterator[None]:
         if self._mask_steps:
             yield from self._task(MEASURING, _mask(name, case), SEGMENTED)
         else:
             yield
 
-    def _checks(self, name: str, chosen: Mapping[Case, Draft | None]) -> None:
+    def _checks(self, name: str, chosen: Mapping[Outline, Draft | None]) -> None:
         for case, draft in chosen.items():
             evidence = draft.evidence if draft else None
             self.tracker.plan(LOOKING_CLOSER, _check(name, case), case.work(evidence, self._check_steps))
             self._last_steps(name, case, draft)
 
-    def _last_steps(self, name: str, case: Case, draft: Draft | None) -> None:
+    def _last_steps(self, name: str, case: Outline, draft: Draft | None) -> None:
         evidence = draft.evidence if draft else None
         self.tracker.plan(LOOKING_CLOSER, _extend(name, case), case.work(evidence, self._extend_steps))
         self.tracker.plan(MEASURING, _mask(name, case), case.work(evidence, self._mask_steps))
 
-    def _drop(self, name: str, case: Case) -> None:
+    def _drop(self, name: str, case: Outline) -> None:
         for phase, task in (
             (LOOKING_CLOSER, _check(name, case)),
             (LOOKING_CLOSER, _extend(name, case)),
@@ -125,13 +138,13 @@ class Expected:
         self.tracker.finish(phase, task)
 
 
-def _check(name: str, case: Case) -> str:
-    return f"{name}: check {case.source.key}"
+def _check(name: str, case: Outline) -> str:
+    return f"{name}: check {case.key}"
 
 
-def _extend(name: str, case: Case) -> str:
-    return f"{name}: extend {case.source.key}"
+def _extend(name: str, case: Outline) -> str:
+    return f"{name}: extend {case.key}"
 
 
-def _mask(name: str, case: Case) -> str:
-    return f"{name}: mask {case.source.key}"
+def _mask(name: str, case: Outline) -> str:
+    return f"{name}: mask {case.key}"

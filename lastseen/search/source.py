@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -34,6 +34,10 @@ class Source(Protocol):
         """Different for each source of a search."""
 
     @property
+    def place(self) -> str:
+        """A path or an address: sources of several parts are searched in the order of their places."""
+
+    @property
     def first(self) -> int:
         """Frames before this one are not there any more."""
 
@@ -63,6 +67,12 @@ class Source(Protocol):
     def read(self, start: int, end: int) -> Tensor:
         """Features of the frames."""
 
+    def pieces(self, start: int, end: int) -> Iterable[Tensor]:
+        """The same in pieces, which are not kept."""
+
+    def damage(self) -> list[str]:
+        """What was found damaged and what was done about it, one line each."""
+
     def can_open(self) -> bool:
         """Whether the video file is at hand."""
 
@@ -85,6 +95,10 @@ class FileSource:
         self.runner, self.video, self.end, self.step = runner, video, end, step
         self._unreadable = Unreadable(video, end)
         self.read = VideoFeatures(runner, self.opened, end, HELD_FRAMES).read
+
+    @property
+    def place(self) -> str:
+        return str(self.video.path)
 
     @property
     def unreadable(self) -> int:
@@ -124,6 +138,12 @@ class FileSource:
 
     def readable(self, start: int, end: int) -> list[tuple[int, int]]:
         return [(start, end)]
+
+    def pieces(self, start: int, end: int) -> Iterable[Tensor]:
+        return self.runner.encoded(self.video, start, end)
+
+    def damage(self) -> list[str]:
+        return []  # what cannot be decoded is counted as unreadable
 
     def can_open(self) -> bool:
         return True
