@@ -19,7 +19,7 @@ ROWS = [
     ["assets", "capsules"],
     ["supports", "scans", "floor_plan", "held_object", "object_pool", "parallel", "procedural"],
     ["packs", "shell", "support_grid", "photo_scene", "plain_things"],
-    ["library", "furniture", "lighting", "clutter", "compositing"],
+    ["library", "furniture", "lighting", "clutter", "compositing", "fresh_covers"],
     ["room_types", "room_details", "photo_frames"],
     ["rooms", "photo_walks"],
     ["episode", "query_pictures"],
