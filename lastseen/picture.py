@@ -23,6 +23,7 @@ PIXEL_BYTES, RGB_BYTES = 4, 3  # of Pillow's picture, at most, and of ours
 # Bytes a pixel that a decoder holds beside Pillow's picture, measured. JPEG: for each colour, if progressive.
 DECODER_BYTES = {"WEBP": 12, "AVIF": 8, "HEIF": 8, "TIFF": 4}
 JPEG_COLOUR_BYTES = 2
+MAX_SIDE_PX = 65_535  # a JPEG's; a narrow picture is widened before it is shortened for a model
 STRIP_PX = 2**20  # converted at a time
 GREY = (128, 128, 128, 255)  # behind what is transparent
 OTHER_FORMATS = ((b"%!PS", "an EPS"), (b"%PDF", "a PDF"), (b"8BPS", "a Photoshop"), (b"<svg", "an SVG"))
@@ -104,6 +105,11 @@ def _check_size(name: str, image: Image.Image) -> None:
         raise QueryError(
             f"{name} is {image.width}x{image.height} pixels, too large a picture: at most "
             f"{most / 1e6:.0f} megapixels in {image.format}; scale it down to a few thousand pixels a side"
+        )
+    if max(image.size) > MAX_SIDE_PX:
+        raise QueryError(
+            f"{name} is {image.width}x{image.height} pixels, too long a picture: at most {MAX_SIDE_PX} "
+            "pixels a side; cut it to the thing and its surroundings"
         )
 
 

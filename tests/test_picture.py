@@ -108,6 +108,15 @@ def test_a_picture_that_would_fill_the_memory_is_refused_before_it_is_decoded(tm
         assert "\n" not in str(caught.value)
 
 
+def test_a_picture_that_is_narrow_beyond_any_camera_is_refused(tmp_path):
+    """Scaled for a model, it would be widened to gigabytes first."""
+    Image.new("L", (2, 65_536)).save(tmp_path / "narrow.png")
+    with pytest.raises(QueryError, match=r"2x65536 pixels, too long a picture: at most 65535 pixels a side"):
+        read_picture(tmp_path / "narrow.png")
+    Image.new("L", (65_535, 2)).save(tmp_path / "wide.png")
+    assert read_picture(tmp_path / "wide.png").shape == (2, 65_535, 3)
+
+
 READ = """
 import sys
 import numpy, PIL.Image
