@@ -99,7 +99,12 @@ class OpenVinoEngine(Engine):
         network = converted(self.model, *key)
         with suppress(OSError):  # cannot be cached: converted again next time
             self._keep(network, place)
-        return network
+        # A network that was saved and read rounds otherwise than the one that was saved: all are read.
+        if (place / "model.xml").is_file():
+            return self._core.read_model(place / "model.xml")
+        with tempfile.TemporaryDirectory(prefix="lastseen-") as folder:
+            self._openvino.save_model(network, Path(folder) / "model.xml", compress_to_fp16=False)
+            return self._core.read_model(Path(folder) / "model.xml")
 
     def _keep(self, network: Any, place: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
