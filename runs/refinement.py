@@ -66,11 +66,18 @@ class Decoded(Video):
         return self
 
     def frames(
-        self, fps: float = 5.0, start_s: float = 0.0, end_s: float | None = None, *, ahead: int = 0
+        self,
+        fps: float = 5.0,
+        start_s: float = 0.0,
+        end_s: float | None = None,
+        *,
+        ahead: int = 0,
+        every: int = 1,
     ) -> Generator[Frame, None, None]:
         stop = len(self.held) if end_s is None else min(len(self.held), round(end_s * fps))
         for number in range(round(start_s * fps), stop):
-            yield Frame(number, number / fps, self.held[number])
+            if number % every == 0 or number == stop - 1:
+                yield Frame(number, number / fps, self.held[number])
 
 
 def part(text: str) -> tuple[int, int]:
