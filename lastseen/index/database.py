@@ -125,6 +125,9 @@ class Database:
         self._base.execute("PRAGMA foreign_keys = ON")
         self._base.execute("PRAGMA secure_delete = ON")  # what is forgotten does not stay in unused pages
         held = self._held()
+        # Not one of an older index, which lacks columns: what was in it would be taken for missing.
+        if unknown := sorted(held - {*COLUMNS, *ADDED_COLUMNS}):
+            raise sqlite3.DataError(f"videos have a column {unknown[0]!r:.40}, unknown to this lastseen")
         if writable and not os.access(self.path, os.W_OK):
             raise _ReadOnly("the catalogue may only be read")
         missing = [column for column in ADDED_COLUMNS if column not in held]

@@ -221,6 +221,17 @@ def test_entries_of_before_have_no_checksum_until_they_are_changed(place):
         index.videos()
 
 
+def test_a_column_whose_name_was_damaged_is_not_taken_for_one_that_an_older_index_lacks(place):
+    """It would be added anew, without what was in it."""
+    with sqlite3.connect(place / "catalogue.sqlite") as base:
+        base.execute("ALTER TABLE videos RENAME COLUMN dated_by TO daved_by")
+    base.close()
+    with pytest.raises(
+        IndexStoreError, match=r"is damaged \(videos have a column 'daved_by', unknown to this"
+    ):
+        Index(place)
+
+
 @pytest.mark.parametrize(
     "change_of", ["key = 'finferprint' WHERE key = 'fingerprint'", "value = '4.0' WHERE key = 'fps'"]
 )
