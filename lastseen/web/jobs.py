@@ -18,6 +18,7 @@ from lastseen.errors import LastSeenError
 from lastseen.progress import Progress
 from lastseen.web.errors import Ending, TooMany, from_memory, from_system
 from lastseen.web.limits import Limits
+from lastseen.web.memory import give_back
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 KEPT = 50  # finished jobs that are kept
@@ -227,6 +228,7 @@ class Jobs:
         with self._change:
             self._end(job, state)
             self._forget_oldest()
+        give_back()
 
     def _end(self, job: Job, state: str) -> None:
         job.state, job.ended = state, time.monotonic()
