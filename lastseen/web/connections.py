@@ -58,6 +58,16 @@ class TimedProtocol(H11Protocol):
         self._taken += len(data)
         super().data_received(data)
 
+    def send_400_response(self, msg: str) -> None:
+        """To what is no request. To one before it that is under way no answer can follow any more."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def resume_writing(self) -> None:
         self._resumed += 1
         super().resume_writing()

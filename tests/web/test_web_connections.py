@@ -1,5 +1,6 @@
 """Connections of `lastseen serve` that do nothing, or almost nothing: they are ended, others are served."""
 
+import logging
 import socket
 import threading
 import time
@@ -133,6 +134,17 @@ def small_buffer(host: str) -> socket.socket:
     line.settimeout(SOON_S)
     line.connect(("127.0.0.1", int(host.rsplit(":", 1)[1])))
     return line
+
+
+def test_a_body_that_is_none_is_refused_once_though_its_request_is_under_way(tmp_path, monkeypatch):
+    logged = []
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "error", lambda *said, **_: logged.append(said))
+    for path in ("/api/find", "/api/pictures", "/nothing"):
+        with server(tmp_path, SHORT) as host, connected(host) as line:
+            head = f"POST {path} HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\n"
+            line.sendall(f"{head}no length\r\n".encode())
+            assert rest(line).startswith(b"HTTP/1.1 400")
+    assert not logged
 
 
 def test_silent_connections_make_room_for_people(tmp_path):
