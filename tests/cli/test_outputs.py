@@ -14,7 +14,7 @@ import pytest
 from evidence import answer_of
 from PIL import Image
 from scenes import box_at, quick_localizer, thing, write_scene
-from videos import pictures
+from videos import numbers, pictures
 
 from lastseen.errors import OutputError
 from lastseen.files import check_apart, write_whole
@@ -257,28 +257,35 @@ def film(path: Path) -> None:
 NOISE = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
 
 
+# x264 does not promise the same bytes twice: a first frame was once a byte longer than before.
+FILM_MARGIN = 64
+
+
 @pytest.mark.parametrize(
-    ("name", "write"),
+    ("name", "write", "margin"),
     [
-        ("o.jpg", lambda path: save_picture(path, NOISE)),
-        ("o.png", lambda path: save_picture(path, NOISE)),
-        ("o.webp", lambda path: save_picture(path, NOISE)),
-        ("o.json", lambda path: write_whole(path, bytes(50_000))),
-        ("o.mp4", film),
+        ("o.jpg", lambda path: save_picture(path, NOISE), 0),
+        ("o.png", lambda path: save_picture(path, NOISE), 0),
+        ("o.webp", lambda path: save_picture(path, NOISE), 0),
+        ("o.json", lambda path: write_whole(path, bytes(50_000)), 0),
+        ("o.mp4", film, FILM_MARGIN),
     ],
 )
-def test_what_does_not_fit_is_told_and_what_was_there_stays(tmp_path, name, write):
+def test_what_does_not_fit_is_told_and_what_was_there_stays(tmp_path, name, write, margin):
     write(tmp_path / name)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(b"old")
-    for room in (len(whole) - 1, len(whole) - 500, len(whole) // 2, 100):
+    for room in (len(whole) - 1 - margin, len(whole) - 500, len(whole) // 2, 100):
         with room_for(room), pytest.raises(OutputError) as caught:
             write(tmp_path / name)
         assert name in str(caught.value) and "\n" not in str(caught.value)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: b"old"}, room
-    with room_for(len(whole)):
+    with room_for(len(whole) + margin):
         write(tmp_path / name)
-    assert (tmp_path / name).read_bytes() == whole
+    if write is film:
+        assert numbers(Video(tmp_path / name)) == list(range(40))
+    else:
+        assert (tmp_path / name).read_bytes() == whole
 
 
 @pytest.fixture
