@@ -17,6 +17,8 @@ from lastseen.sighting import Evidence
 from lastseen.track import FramePredictions
 from lastseen.video import Video
 
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
+
 EXTEND = Extend(min_cosine=0.5)
 
 

@@ -20,6 +20,7 @@ from lastseen.refine import Mask
 from lastseen.rule import Rule
 from lastseen.video import Video
 
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 HERE, THERE = (40, 60), (210, 90)
 PLACES = [None] * 4 + [HERE] * 6 + [None] * 6 + [THERE] * 6 + [None] * 4
 TIGHT = Box(44, 46, 78, 76)  # IoU .64 with BOX

@@ -13,6 +13,7 @@ from lastseen.refine import Verify
 from lastseen.sighting import Evidence
 from lastseen.video import Video
 
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
 PENALTY = Verify().logit_per_cosine
 
 

@@ -19,6 +19,8 @@ from lastseen.search.run import MAX_GUESSES, next_to_check
 from lastseen.sighting import Evidence, Sighting
 from lastseen.video import Video
 
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered")
+
 HERE, THERE = (40, 60), (210, 90)
 PLACES = [None] * 6 + [HERE] * 6 + [None] * 10 + [THERE] * 6 + [None] * 8
 ZOOM = Zoom(sightings=2)
