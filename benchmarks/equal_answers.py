@@ -77,8 +77,17 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
+def loaded(engine: str) -> Localizer:
+    return Localizer.from_pretrained(engine=engine)
+
+
 def answer_set(
-    folder: Path, which: tuple[int, int], ways: Sequence[str], out: Path, most: int | None = None
+    folder: Path,
+    which: tuple[int, int],
+    ways: Sequence[str],
+    out: Path,
+    most: int | None = None,
+    load: Callable[[str], Localizer] = loaded,
 ) -> None:
     annotations, absent = load_vq2d(folder / "annotations.json"), load_absent(folder / "absent.json")
     done = {(row["set"], row["video"], row["way"]) for row in rows_of(out)}
@@ -91,7 +100,7 @@ def answer_set(
             if (folder.name, clip.clip_uid, way) in done:
                 continue
             began = time.perf_counter()
-            answers = answered(way, clip.fps)(video, queries)
+            answers = answered(way, clip.fps, load)(video, queries)
             seconds = time.perf_counter() - began
             with out.open("a") as lines:
                 for number, (question, answer) in enumerate(zip(questions, answers)):
@@ -111,9 +120,11 @@ def sampled(asked: Sequence[Any], absent: Sequence[Any], most: int | None, seed:
     return [*rng.sample(list(asked), min(len(asked), most - few)), *rng.sample(list(absent), few)]
 
 
-def answered(way: str, fps: float) -> Callable[[Video, Sequence[Query]], list[Answer]]:
+def answered(
+    way: str, fps: float, load: Callable[[str], Localizer]
+) -> Callable[[Video, Sequence[Query]], list[Answer]]:
     engine, _, keep = way.partition(" ")
-    localizer = Localizer.from_pretrained(engine=engine).at(fps)
+    localizer = load(engine).at(fps)
 
     def from_index(video: Video, queries: Sequence[Query]) -> list[Answer]:
         with tempfile.TemporaryDirectory() as place, Index(place) as index:
@@ -157,13 +168,13 @@ def st_iou(one: Boxes, other: Boxes) -> float:
     return shared / union if union > 0 else 0.0
 
 
-def print_table(rows: Sequence[dict[str, Any]]) -> None:
-    """Each way against torch-fp32, the small one also against its engine."""
+def print_table(rows: Sequence[dict[str, Any]], exact: str = WAYS[0]) -> None:
+    """Each way against the exact one, and against its engine on all frames and features."""
     by_way: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
     for row in rows:
         by_way.setdefault(row["way"], {})[row["set"], row["video"], row["question"]] = row
     for way, mine in by_way.items():
-        for reference in (WAYS[0], way.partition(" ")[0]):
+        for reference in dict.fromkeys((exact, way.partition(" ")[0])):
             theirs = by_way.get(reference, {})
             both = [key for key in mine if key in theirs]
             if way == reference or not both:
