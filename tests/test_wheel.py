@@ -61,7 +61,9 @@ def test_the_wheel_is_typed_and_small_enough_for_package_indexes(installed):
 
 def test_the_installed_wheel_finds_the_demo_from_an_empty_folder(installed, tmp_path):
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LASTSEEN_ENGINE")}
-    clean["XDG_CACHE_HOME"] = str(installed.parents[1] / "cache")  # networks are converted, as on a new machine
+    clean["XDG_CACHE_HOME"] = str(
+        installed.parents[1] / "cache"
+    )  # networks are converted, as on a new machine
     where = [str(installed / "python"), "-c", "import lastseen; print(lastseen.__file__)"]
     package = subprocess.run(where, check=True, capture_output=True, text=True, cwd=tmp_path, env=clean)
     assets = Path(package.stdout.strip()).parent / "assets"
