@@ -5,10 +5,10 @@
     python benchmarks/int8.py --calibrate walks/*.mp4 --set real_dev --questions 5 --out equal.jsonl
 
 Weights and activations of matrix products are quantised after training (NNCF's settings for transformers,
-with SmoothQuant and bias correction), calibrated on frames of the videos given. Only frames with padding are:
-what zoom enlarges is encoded with bfloat16, like queries. Speed is a ratio to openvino-bf16 within one run, in
-CPU time; cosines are those of patches that show the picture, to float32's. `--set` answers questions with both,
-as equal_answers.py does, and says how many answers are the same.
+with SmoothQuant and bias correction), calibrated on frames of the videos given. Only frames with padding
+are: what zoom enlarges is encoded with bfloat16, like queries. Speed is a ratio to openvino-bf16 within one
+run, in CPU time; cosines are those of patches that show the picture, to float32's. `--set` answers questions
+with both, as equal_answers.py does, and says how many answers are the same.
 """
 
 from __future__ import annotations
