@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	@echo "Look at demo-answer.jpg and demo-answer.mp4."
 
 test: $(VENV)/.developing
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: $(VENV)/.developing
 	$(BIN)/ruff check .

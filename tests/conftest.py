@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -47,12 +48,25 @@ def features_by_picture():
 
 
 @pytest.fixture
-def remembered(monkeypatch, features_by_picture):
+def remembered(features_by_picture):
     """A backbone encodes a picture only once per session, whichever test or command asks for it.
 
     A picture is told by its pixels and the backbone by its weights, so any difference is computed anew.
     """
-    real, memory = Backbone.forward, features_by_picture
+    with remembering(features_by_picture):
+        yield
+
+
+@pytest.fixture(scope="module")
+def remembered_in_module(features_by_picture):
+    """As `remembered`, for what lives longer than a test: a server."""
+    with remembering(features_by_picture):
+        yield
+
+
+@contextmanager
+def remembering(memory):
+    real = Backbone.forward
 
     def forward(self, pictures, groups=None):
         if self.training or pictures.requires_grad or pictures.device.type != "cpu":
@@ -69,7 +83,9 @@ def remembered(monkeypatch, features_by_picture):
             memory.update(zip(new, real(self, torch.stack(list(new.values())), groups)))
         return torch.stack([memory[key] for key in keys])
 
-    monkeypatch.setattr(Backbone, "forward", forward)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Backbone, "forward", forward)
+        yield
 
 
 def digest(values):

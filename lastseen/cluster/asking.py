@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -22,6 +22,7 @@ from lastseen.progress import LOCALIZED, SCORED, Tracker
 from lastseen.query import Query
 from lastseen.search.outline import Draft, Outline, SourceFacts
 
+CLOSE_S = 5.0  # for a worker to remove what it fetched
 ATTEMPTS = 3  # a question is asked again if a worker dies
 
 
@@ -105,6 +106,7 @@ class Crew:
         try:
             self.ready: Ready = [machines.get(call, WAIT_S) for call in beginning][0]  # noqa: RUF015
         except TimeoutError:
+            self.stop()
             raise LastSeenError(
                 f"--ray: not all workers began within {WAIT_S:g} s; give fewer --workers"
             ) from None
@@ -113,7 +115,10 @@ class Crew:
         return self.workers[self.names.index(shard) % len(self.workers)]
 
     def stop(self) -> None:
-        for worker in self.workers:
+        closing = [worker.close.remote() for worker in self.workers]
+        for worker, call in zip(self.workers, closing):
+            with suppress(TimeoutError, WorkerDied):
+                self.machines.get(call, CLOSE_S)
             self.machines.stop(worker)
 
 

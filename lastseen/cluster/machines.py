@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from lastseen.errors import LastSeenError
@@ -117,12 +116,10 @@ def _check_answers(address: str) -> None:
 def machines(address: str, cpus: int | None = None) -> Iterator[Machines]:
     """The cluster at an address; "auto": one on this machine, which ends with the block (`cpus`: as many as
     it may believe to have)."""
-    folder = None
     if address in (AUTO, "local"):
         address = AUTO
         for name, value in LOCAL.items():
             os.environ.setdefault(name, value)
-        folder = tempfile.mkdtemp(prefix="ray-")  # its logs name files: they must not stay
     try:
         import ray
     except ImportError:
@@ -134,20 +131,23 @@ def machines(address: str, cpus: int | None = None) -> Iterator[Machines]:
     if address != AUTO:
         _check_answers(address)
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "namespace": "lastseen"}
-    try:
-        if address == AUTO:
-            options["object_store_memory"] = STORE_BYTES
-            ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, **options)
-        else:
-            ray.init(address, **options)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        what = (" ".join(str(error).split()) or type(error).__name__)[:160]
-        if address == AUTO:
-            raise LastSeenError(f"--ray auto: Ray cannot be started here ({what})") from None
-        raise LastSeenError(
-            f"--ray {address}: no Ray cluster answers there ({what}); start one: ray start --head"
-        ) from None
-    try:
+    with ExitStack() as held:
+        try:
+            if address == AUTO:
+                # Its logs name files: they must not stay.
+                logs = held.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
+                options["object_store_memory"] = STORE_BYTES
+                ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=logs, **options)
+            else:
+                ray.init(address, **options)
+        except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+            what = (" ".join(str(error).split()) or type(error).__name__)[:160]
+            if address == AUTO:
+                raise LastSeenError(f"--ray auto: Ray cannot be started here ({what})") from None
+            raise LastSeenError(
+                f"--ray {address}: no Ray cluster answers there ({what}); start one: ray start --head"
+            ) from None
+        held.callback(ray.shutdown)
         where: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         if address == AUTO and not where.startswith("127."):
             raise LastSeenError(
@@ -155,7 +155,3 @@ def machines(address: str, cpus: int | None = None) -> Iterator[Machines]:
                 "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before it does"
             )
         yield Machines(ray)
-    finally:
-        ray.shutdown()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -281,6 +281,10 @@ class AskWorker:
     def damage(self, shard: str) -> dict[str, list[str]]:
         return self._parts[shard].damage()
 
+    def close(self) -> None:
+        """Remove the copies of videos that it fetched: a worker that is stopped has no time to."""
+        self._fetched.cleanup()
+
 
 def opened_shard(folder: str, shard: str) -> Index:
     if is_address(folder):

@@ -10,7 +10,7 @@ from lastseen.cluster import ModelChoice, asking, indexing
 from lastseen.cluster.indexing import MOST_DEATHS, Plan, index_sources
 from lastseen.cluster.machines import Machines, Room, WorkerDied
 from lastseen.cluster.storage import Source
-from lastseen.cluster.worker import BUSY, ELSEWHERE, FAILED, Begun, IndexWorker, Outcome
+from lastseen.cluster.worker import BUSY, ELSEWHERE, FAILED, AskWorker, Begun, IndexWorker, Outcome
 from lastseen.errors import LastSeenError
 from lastseen.progress import ENCODED
 
@@ -26,7 +26,7 @@ class Played(Machines):
         return Room(wanted or 2, 1, 0)
 
     def actor(self, made_of, *arguments, room=None, restarts=0):
-        if made_of is not IndexWorker:
+        if made_of not in (IndexWorker, AskWorker):
             return SimpleNamespace(told=SimpleNamespace(remote=dict), name="board")
         number = self.started = self.started + 1
 
@@ -141,6 +141,27 @@ def test_videos_of_the_same_name_get_different_ones(tmp_path):
 
     found, _ = run_crew(script, tmp_path, names=("x/walk", "y/walk", "z/run"))
     assert [one.name for _, one in sorted(found.items())] == ["walk.mp4", "walk.mp4 (2)", "run.mp4"]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_workers_are_told_to_remove_what_they_fetched_before_they_are_stopped(begins):
+    called = []
+
+    def script(number, method, given):
+        called.append((number, method))
+        if method == "begin":
+            return "ready" if begins else TimeoutError()
+        return WorkerDied("killed") if number == 1 else None
+
+    played = Played(script)
+    shards = SimpleNamespace(folder="there", indexes={"a": None, "b": None})
+    if begins:
+        with asking.crew(played, shards, ModelChoice(), None) as here:
+            assert here.ready == "ready" and not played.stopped
+    else:
+        with pytest.raises(LastSeenError, match="not all workers began"):
+            asking.Crew(played, shards, ModelChoice(), None)
+    assert [who for who, method in called if method == "close"] == [1, 2] == played.stopped
 
 
 def test_a_question_is_asked_again_if_a_worker_dies(monkeypatch):

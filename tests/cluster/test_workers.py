@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +13,16 @@ from lastseen.cluster import Cluster, ModelChoice
 from lastseen.cluster.machines import machines
 from lastseen.cluster.shards import Shards, places
 from lastseen.cluster.storage import sources_of
-from lastseen.cluster.worker import BUSY, ELSEWHERE, FAILED, KNOWN, Begun, IndexWorker, Outcome
+from lastseen.cluster.worker import (
+    BUSY,
+    ELSEWHERE,
+    FAILED,
+    KNOWN,
+    AskWorker,
+    Begun,
+    IndexWorker,
+    Outcome,
+)
 from lastseen.errors import IndexStoreError, LastSeenError
 from lastseen.index import Index
 from lastseen.index.lock import locked
@@ -154,6 +164,15 @@ def test_shards_and_videos_may_be_at_addresses(videos, model, tmp_path, monkeypa
     assert sightings(found) == sightings(expected)
     assert found and {one.steps for one in found} == {one.steps for one in expected}
     assert {one.video.source for one in found} <= {source.place for source in sources}
+
+
+def test_a_worker_that_asks_keeps_no_copies_of_videos(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = AskWorker("memory://there", model)
+    (fetched,) = tmp_path.iterdir()
+    (fetched / "copy.mp4").write_bytes(b"a video")
+    made.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def sightings(answers):

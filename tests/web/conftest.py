@@ -43,7 +43,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(folder, localizer):
+def address(folder, localizer, remembered_in_module):
     allowed = Settings(index=folder / "index", folders=(folder / "videos",))
     with served(allowed, localizer) as address:
         yield address

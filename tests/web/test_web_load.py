@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_several_people_at_once_get_answers_and_no_request_fails_inside(tmp_path):
     save_model(random_model(SMALL), tmp_path / "model")
-    command = [sys.executable, "-m", "benchmarks.load", "--clients", "8", "--minutes", "0.12", "--idle", "1"]
+    command = [sys.executable, "-m", "benchmarks.load", "--clients", "5", "--minutes", "0.1", "--idle", "1"]
     command += ["--weights", str(tmp_path / "model"), "--out", str(tmp_path / "load.json")]
     done = subprocess.run(
         command,

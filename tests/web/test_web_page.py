@@ -159,6 +159,19 @@ def test_a_search_can_be_cancelled(page, folder, localizer):
         localizer.hold.clear()
 
 
+def test_a_photo_that_is_being_marked_stays_when_a_video_has_come(page, folder):
+    without(page, "long.mp4")
+    page.set_input_files("#choose", folder / "thing.png")
+    page.wait_for_selector("#mark:not([hidden])")
+    page.fill("#path", "long.mp4")
+    page.press("#path", "Enter")
+    page.wait_for_selector('#videos [aria-current="true"]:text("long.mp4")')
+    page.check("#whole")  # still there
+    page.click("#fold")
+    playwright.expect(page.locator("#shown")).to_have_text("long.mp4")
+    page.wait_for_selector('[aria-label="Remove long.mp4"]')
+
+
 def test_a_file_that_is_no_video_is_one_clear_message(page, folder):
     page.set_input_files("#upload", folder / "text.mp4")
     playwright.expect(page.locator("#videos .problem")).to_contain_text("text.mp4 is not a video")

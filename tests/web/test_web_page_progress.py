@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from browser import LATEST, find, give_whole, without
+from browser import LATEST, find, give_whole, seek, without
 from scenes import quick_localizer
 from web import PLACE, Paced, write_walk
 
@@ -50,6 +50,22 @@ def test_the_answer_so_far_is_shown_as_preliminary_and_becomes_the_answer(walk, 
     playwright.expect(walk.locator("#answer mark")).to_have_text(re.compile(r"^0:01\.[4-8]$"))
     walk.locator("#sightings button").first.click()
     playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
+
+
+def test_whoever_goes_to_another_moment_meanwhile_is_not_taken_back(walk, folder, slow):
+    give_whole(walk, folder / "thing.png")
+    find(walk)
+    playwright.expect(walk.locator("#answer .badge")).to_have_text("preliminary")
+    seek(walk, 2.2)
+    walk.focus("input[type=range]")
+    slow.clear()
+    walk.wait_for_selector("#finding", state="hidden")
+    playwright.expect(walk.locator("#answer .badge")).to_have_count(0)
+    playwright.expect(walk.locator("#answer mark")).to_have_text(LATEST)
+    playwright.expect(walk.locator("#now")).to_have_text(re.compile(r"^0:02\.[12]"))
+    assert walk.evaluate("document.activeElement.type") == "range"
+    walk.locator("#sightings button").first.click()
+    playwright.expect(walk.locator("#now")).to_have_text(re.compile(r"^0:03\.[4-8]"))
 
 
 def test_a_search_that_is_cancelled_after_its_preliminary_answer_leaves_none(walk, folder, slow):

@@ -33,6 +33,12 @@ const library = new Library(find("#library"), {
     thing.fold();
     open(video);
   },
+  // Neither a photo that is being marked nor a search leaves the screen for a video that has come.
+  added: (video) => {
+    if (!video.file || question.running) return;
+    leave();
+    open(video);
+  },
   changed: libraryChanged,
 });
 const question = new Question({ changed: questionChanged, answered, failed: complain });
@@ -182,12 +188,19 @@ function clearAnswer() {
 
 function answered(before) {
   const { answers } = question;
-  sightings.show(answers);
   const [number, track] = placeIn(answers, before);
-  choose(number, track);
-  if (question.preliminary) return;
+  const stays = before !== null && looksElsewhere(answers.answers[number]?.video);
+  sightings.show(answers);
+  (stays ? show : choose)(number, track);
+  if (question.preliminary || stays) return;
   find("#answer").focus({ preventScroll: true });
   if (!before) find("#answer").scrollIntoView({ block: "nearest", behavior: "smooth" });
+}
+
+// Whether the person has gone to another moment of the video than that of the sighting shown, and is not to be
+// taken back.
+function looksElsewhere(video) {
+  return Boolean(chosen?.track) && screen.video?.id === video && !screen.isAt(chosen.track.end);
 }
 
 // The sighting to show: the latest, or the one that was chosen among the preliminary ones.
@@ -202,8 +215,15 @@ function placeIn(answers, before) {
   return same ? [number, same] : [0, latest];
 }
 
-// Show a sighting of the n-th video of the answers; null: not seen, and no guess is shown.
+// Go to a sighting of the n-th video of the answers; null: not seen, and no guess is shown.
 function choose(number, track) {
+  if (!show(number, track)) return;
+  screen.pause();
+  screen.seek(track.end);
+}
+
+// Whether there is a moment to go to.
+function show(number, track) {
   const { answers } = question;
   const seen = answers.answers[number];
   const isGuess = !answers.found && track !== null;
@@ -212,21 +232,19 @@ function choose(number, track) {
   sightings.mark(track);
   update();
   // The video of a guess is shown only when it is asked for.
-  if (!seen || (!track && seen.video !== screen.video?.id)) return;
+  if (!seen || (!track && seen.video !== screen.video?.id)) return false;
   const video = library.find(seen.video);
   if (!video?.file) {
     screen.follow(null); // what is on the screen is another video
     curve.clear();
-    return;
+    return false;
   }
   open(video);
   const tracks = isGuess ? [track] : seen.answer.tracks;
   curve.show(seen, tracks, { isGuess, time: screen.time, choose: (each) => choose(number, each) });
   curve.mark(track);
-  if (!track) return;
-  screen.pause();
   screen.follow(track, isGuess);
-  screen.seek(track.end);
+  return track !== null;
 }
 
 // --- the address: each question has one of its own ---

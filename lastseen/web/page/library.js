@@ -4,8 +4,9 @@ import { get, post, remove, upload } from "./api.js";
 import { day, duration, make } from "./moments.js";
 
 export class Library {
-  constructor(section, { opened, changed }) {
-    Object.assign(this, { section, opened, changed });
+  // `opened(video)` when one is chosen, `added(video)` when it has come; `changed()` after any change.
+  constructor(section, { opened, added, changed }) {
+    Object.assign(this, { section, opened, added, changed });
     this.videos = [];
     this.jobs = new Map(); // of videos, by the video
     this.uploads = new Set(); // { name, share, abort }, or { name, problem } when it failed
@@ -113,7 +114,7 @@ export class Library {
 
   async #added({ video }) {
     await this.refresh();
-    this.opened(this.find(video.id) ?? video);
+    this.added(this.find(video.id) ?? video);
   }
 
   async #remove(video) {

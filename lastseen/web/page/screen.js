@@ -6,6 +6,7 @@ import { Pen } from "./pen.js";
 
 const CONTEXT = 2.5; // times the box is what is shown around it when zoomed
 const MOST_ZOOM = 8;
+const SAME_MOMENT = 0.1; // seconds
 const ROUNDING = 0.002; // seconds past a frame's time, so that rounding does not show the one before
 
 export class Screen {
@@ -100,6 +101,10 @@ export class Screen {
     for (const picture of [this.player, this.still]) picture.style.transform = view ? moved : "";
   }
 
+  #inside(time) {
+    return Math.min(Math.max(time, 0), Math.max(0, this.video.duration - 0.01));
+  }
+
   #keepInView([x1, y1, x2, y2]) {
     const { width, height, view } = this.pen;
     if (view && x1 >= view[0] && y1 >= view[1] && x2 <= view[0] + view[2] && y2 <= view[1] + view[3]) return;
@@ -109,9 +114,14 @@ export class Screen {
     this.#look([inside((x1 + x2 - w) / 2, width - w), inside((y1 + y2 - h) / 2, height - h), w, h]);
   }
 
+  // Whether this moment is shown.
+  isAt(time) {
+    return Math.abs(this.time - this.#inside(time)) < SAME_MOMENT;
+  }
+
   seek(time) {
     if (!this.video) return;
-    const inside = Math.min(Math.max(time, 0), Math.max(0, this.video.duration - 0.01));
+    const inside = this.#inside(time);
     this.pen.box = null;
     if (this.stills) {
       this.stillTime = inside;
