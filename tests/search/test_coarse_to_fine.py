@@ -10,7 +10,7 @@ from lastseen.query import Query
 from lastseen.search.ranking import by_rank
 from lastseen.video import Video
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "remembered_in_module")
 
 PLACES = [None] * 20 + [HERE] * 7 + [None] * 43 + [THERE] * 6 + [None] * 74  # 5 frames a second
 
@@ -26,7 +26,7 @@ def localizer():
 
 
 @pytest.fixture(scope="module")
-def exhaustive(localizer, scene):
+def exhaustive(localizer, scene, remembered_in_module):
     return localizer.ask(Video(scene), Query.from_array(thing()), exhaustive=True)
 
 
@@ -52,7 +52,6 @@ def test_the_answer_is_that_of_an_exhaustive_search_for_fewer_frames(
     np.testing.assert_array_equal(answer.curve.scores[ran], exhaustive.curve.scores[ran])
 
 
-@pytest.mark.usefixtures("remembered")
 def test_progress_goes_on_to_the_end(localizer, scene):
     told = []
     localizer.ask(Video(scene), Query.from_array(thing(), asked_at=12.0), told.append, candidates=1)
@@ -61,7 +60,6 @@ def test_progress_goes_on_to_the_end(localizer, scene):
     assert told[-1].done == told[-1].total
 
 
-@pytest.mark.usefixtures("remembered")
 def test_several_questions_share_the_first_look(localizer, scene, exhaustive):
     earlier = Query.from_array(thing(), asked_at=12.0)
     nowhere = Query.from_array(texture(99, SIDE, SIDE, 4))
@@ -73,7 +71,6 @@ def test_several_questions_share_the_first_look(localizer, scene, exhaustive):
     assert not none.found and none.best_guess is not None
 
 
-@pytest.mark.usefixtures("remembered")
 def test_a_short_video_and_the_paper_s_procedure_are_searched_whole(localizer, scene):
     query = Query.from_array(thing(), asked_at=12.0)
     assert localizer.ask(Video(scene), query).curve.searched.all()
@@ -82,14 +79,12 @@ def test_a_short_video_and_the_paper_s_procedure_are_searched_whole(localizer, s
     assert paper.ask(Video(scene), query, candidates=1).curve.searched.all()
 
 
-@pytest.mark.usefixtures("remembered")
 def test_all_sightings_are_asked_for_on_every_frame(localizer, scene, exhaustive):
     earlier = Query.from_array(thing(), asked_at=12.0)
     (found,) = localizer.locate_all(Video(scene), earlier)
     assert len(exhaustive.sightings) == 2 and found.boxes == exhaustive.sightings[0].boxes
 
 
-@pytest.mark.usefixtures("remembered")
 def test_a_file_that_ends_early_is_searched_to_where_it_ends(localizer, tmp_path):
     damaged = write_scene(tmp_path / "cut.mp4", PLACES[:60])
     overwrite_packets(damaged, 50, 60, b"\xff")
