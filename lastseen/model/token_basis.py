@@ -21,6 +21,7 @@ from torch import Tensor
 SIDE = 2  # patches of a block on each side
 BANDS = SIDE * SIDE  # sums and differences of a block's patches
 BLOCK_BYTES = 384
+AT_ONCE = 1024  # blocks whose numbers fit in a processor's cache
 MOST_BITS = 6  # of a number
 # Of a uniform quantiser of a normal distribution, by bits: the best step in standard deviations, and the
 # share of the variance that is lost.
@@ -79,30 +80,41 @@ class TokenBasis:
         planes = [whole[..., :count] >> bit & 1 for bit, count in enumerate(self._counts)]
         return np.packbits(np.concatenate(planes, -1), axis=-1)
 
-    def numbers(self, packed: np.ndarray) -> Tensor:
-        """[.., BLOCK_BYTES] uint8 -> [.., BANDS, a] coordinates of the block's patches along the axes"""
+    def bands(self, packed: np.ndarray) -> Tensor:
+        """[.., BLOCK_BYTES] uint8 -> [.., BANDS, a] sums and differences of patches along the axes"""
         bits, at = np.unpackbits(packed, axis=-1), 0
-        codes = np.zeros((*packed.shape[:-1], self._counts[0]), np.uint8)
+        codes = np.zeros(
+            (*packed.shape[:-1], self._counts[0] + 1), np.uint8
+        )  # the last stands for all without bits
         for bit, count in enumerate(self._counts):
             codes[..., :count] |= bits[..., at : at + count] << bit
             at += count
-        kept = (torch.from_numpy(codes).float() - (self._half - 0.5)) * self._steps
-        bands = torch.zeros(*kept.shape[:-1], self.deviations.numel())
-        bands[..., self._order] = kept
-        sums = self._sums(kept.device)
-        return torch.einsum("bp,...ba->...pa", sums, bands.view(*kept.shape[:-1], BANDS, -1))
+        places, middle, steps = self._layout
+        bands = torch.from_numpy(np.take(codes, places, axis=-1)).float()
+        return bands.sub_(middle).mul_(steps).view(*packed.shape[:-1], BANDS, -1)
 
     def decode(self, packed: np.ndarray) -> Tensor:
         """[.., BLOCK_BYTES] uint8 -> unit vectors [.., BANDS, c]"""
-        return F.normalize(self.numbers(packed) @ self.axes.T + self.mean, dim=-1)
+        bands = self.bands(packed)
+        numbers = torch.einsum("bp,...ba->...pa", self._sums(bands.device), bands)
+        return F.normalize(numbers @ self.axes.T + self.mean, dim=-1)
 
     def cosines(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
         """[.., BLOCK_BYTES] uint8, unit vectors [k, c] -> [.., BANDS, k], as `decode` would give them, for
         less"""
+        some = packed.reshape(-1, BLOCK_BYTES)
+        parts = [self._cosines(some[at : at + AT_ONCE], vectors) for at in range(0, len(some), AT_ONCE)]
+        return torch.cat(parts).view(*packed.shape[:-1], BANDS, -1)
+
+    def _cosines(self, packed: np.ndarray, vectors: Tensor) -> Tensor:
         axes, mean = self.axes.to(vectors.device), self.mean.to(vectors.device)
-        numbers = self.numbers(packed).to(vectors.device)
-        along = numbers @ torch.cat([axes.T @ vectors.T, (axes.T @ mean)[:, None]], 1)
-        length = (mean @ mean + 2 * along[..., -1:] + numbers.square().sum(-1, keepdim=True)).sqrt()
+        bands, sums = self.bands(packed).to(vectors.device), self._sums(vectors.device)
+        # Patches are mixed from bands only after the products, which are far smaller.
+        of_bands = bands @ torch.cat([axes.T @ vectors.T, (axes.T @ mean)[:, None]], 1)
+        along = torch.einsum("bp,...bk->...pk", sums, of_bands)
+        products = bands @ bands.transpose(-1, -2)
+        squares = torch.einsum("bp,...bd,dp->...p", sums, products, sums)[..., None]
+        length = (mean @ mean + 2 * along[..., -1:] + squares).sqrt()
         return (along[..., :-1] + vectors @ mean) / length
 
     @cached_property
@@ -125,6 +137,16 @@ class TokenBasis:
         """How many numbers have a first, a second, .. bit."""
         counts = [int((self._bits > bit).sum()) for bit in range(MOST_BITS)]
         return [count for count in counts if count]
+
+    @cached_property
+    def _layout(self) -> tuple[np.ndarray, Tensor, Tensor]:
+        """For each of the BANDS * a numbers: its place among those that have bits, the middle of its codes,
+        and its step, which is 0 for those without."""
+        places = np.full(self.deviations.numel(), len(self._order))
+        places[self._order.numpy()] = np.arange(len(self._order))
+        middle, steps = torch.zeros(2, len(places))
+        middle[self._order], steps[self._order] = self._half - 0.5, self._steps
+        return places, middle, steps
 
     @cached_property
     def _steps(self) -> Tensor:
