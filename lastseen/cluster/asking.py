@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from lastseen.progress import LOCALIZED, SCORED, Tracker
 from lastseen.query import Query
 from lastseen.search.outline import Draft, Outline, SourceFacts
 
-CLOSE_S = 5.0  # for a worker to remove what it fetched
+CLOSE_S = 5.0  # for all workers to remove what they fetched; one that computes is not waited for longer
 ATTEMPTS = 3  # a question is asked again if a worker dies
 
 
@@ -115,10 +116,10 @@ class Crew:
         return self.workers[self.names.index(shard) % len(self.workers)]
 
     def stop(self) -> None:
-        closing = [worker.close.remote() for worker in self.workers]
+        closing, ends = [worker.close.remote() for worker in self.workers], monotonic() + CLOSE_S
         for worker, call in zip(self.workers, closing):
             with suppress(TimeoutError, WorkerDied):
-                self.machines.get(call, CLOSE_S)
+                self.machines.get(call, max(0.0, ends - monotonic()))
             self.machines.stop(worker)
 
 

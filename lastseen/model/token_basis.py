@@ -83,9 +83,8 @@ class TokenBasis:
     def bands(self, packed: np.ndarray) -> Tensor:
         """[.., BLOCK_BYTES] uint8 -> [.., BANDS, a] sums and differences of patches along the axes"""
         bits, at = np.unpackbits(packed, axis=-1), 0
-        codes = np.zeros(
-            (*packed.shape[:-1], self._counts[0] + 1), np.uint8
-        )  # the last stands for all without bits
+        # The last code stands for all numbers without bits.
+        codes = np.zeros((*packed.shape[:-1], self._counts[0] + 1), np.uint8)
         for bit, count in enumerate(self._counts):
             codes[..., :count] |= bits[..., at : at + count] << bit
             at += count
